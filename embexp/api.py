@@ -128,7 +128,7 @@ def _run(
     """
     arguments.require_eager("embexp.run")
     with _opener(chosen, spec.output.existing)(spec, before=partial(_move, recorded)) as found:
-        environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
+        environment.load_tensorflow(**spec.strategy.kernels)
         from embexp.runs import experiment
 
         observer = _observer(listeners, quiet=quiet)
@@ -280,7 +280,7 @@ def resume(
         changed = composition.changed_spec(
             recorded.model_dump(mode="json"), texts, composition.loader(permission=Permission(caller=Caller.PYTHON))
         )
-    environment.load_tensorflow(onednn=(changed or recorded).strategy.onednn.wanted)
+    environment.load_tensorflow(**(changed or recorded).strategy.kernels)
     arguments.require_eager("embexp.resume")
     from embexp.runs import experiment
 

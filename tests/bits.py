@@ -1,10 +1,13 @@
-"""The bits of 14 small runs, on this checkout and on another commit: `make bits`, `make bits BASE=HEAD~3`; or with
-several numbers of threads: `make bits BITS="--threads 1,2,3"`.
+"""The bits of 14 small runs, on this checkout and on another commit: `make bits`, `make bits BASE=HEAD~3`; with
+several numbers of threads: `make bits BITS="--threads 1,2,3"`; or on several processors: `make bits BITS=--processors`.
 
 A change of structure must leave them all. The runs go through the command line, so both commits take the same
 overrides. Each is recorded by the digests of its tables, of every tensor of its final checkpoint, of its lines of
 metrics.jsonl without times, and by its `run_id`. What a commit gave is kept in `.venv/bits/`, by the content of its
 sources and by machine.
+
+With `--processors`, the runs have `strategy.reproducible=processors`, and their digests are compared with those of
+other processors in `bits.json`, and written there. `--processors EPYC-Milan Haswell` has QEMU simulate some.
 """
 
 from __future__ import annotations
@@ -15,19 +18,24 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from embexp.system import environment
+from embexp.system import environment, machine
 
 ROOT = Path(__file__).resolve().parents[1]
+BY_PROCESSOR = Path(__file__).with_name("bits.json")
+PACKAGES = ("tensorflow", "numpy", "keras")
 KEPT = ROOT / ".venv" / "bits"
 SOURCES = ("embexp", "conf", "hydra_plugins")
 _QUIET = "output.plots=false output.tensorboard=false"
@@ -80,11 +88,15 @@ def write_data(folder: Path) -> None:
     (folder / "clicks.csv").write_text("user,item,time\n" + "".join(rows))
 
 
-def bits_of(checkout: Path, names: list[str], threads: int = 0) -> dict[str, Bits]:
+def bits_of(
+    checkout: Path, names: list[str], threads: int = 0, more: str = "", processor: str | None = None
+) -> dict[str, Bits]:
     """Does the runs with the sources of a checkout, two at once, and returns their bits by name.
 
     Args:
         threads: within an operation, and operations at once; 0: TensorFlow decides.
+        more: another override.
+        processor: one of `qemu-x86_64 -cpu help`, which QEMU simulates; None: the machine's own.
 
     Raises:
         SystemExit: a run fails; with what it printed.
@@ -101,14 +113,24 @@ def bits_of(checkout: Path, names: list[str], threads: int = 0) -> dict[str, Bit
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_data(folder)
+        python = sys.executable
+        if processor is not None:
+            python = str(_simulated(processor, folder / "venv"))
+            variables["OPENBLAS_NUM_THREADS"] = "1"  # QEMU 7.2 crashes with several
 
         def run(name: str) -> Bits:
             out = folder / "out" / name
             place = f"hydra.sweep.dir={out}" if "-m " in RUNS[name] else f"hydra.run.dir={out}"
             counts = [f"strategy.{kind}_op_threads={threads}" for kind in ("intra", "inter")]
-            words = [*shlex.split(RUNS[name]), *counts, place, f"output.cache={folder / 'cache' / name}"]
+            words = [
+                *shlex.split(RUNS[name]),
+                *filter(None, [more]),
+                *counts,
+                place,
+                f"output.cache={folder / 'cache' / name}",
+            ]
             done = subprocess.run(
-                [sys.executable, "-m", "embexp", "run", *words],
+                [python, "-m", "embexp", "run", *words],
                 cwd=folder,
                 env=variables,
                 capture_output=True,
@@ -121,8 +143,39 @@ def bits_of(checkout: Path, names: list[str], threads: int = 0) -> dict[str, Bit
             print(f"  {name}", flush=True)
             return dict(recorded(out))
 
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(2 if processor is None else 1) as pool, _on_one_core(processor is not None):
             return dict(zip(names, pool.map(run, names), strict=True))
+
+
+def _simulated(processor: str, folder: Path) -> Path:
+    """Makes a virtual environment like this one whose Python, and what it starts, runs on another processor.
+
+    Raises:
+        SystemExit: QEMU is not installed.
+    """
+    emulator = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
+    if emulator is None:
+        raise SystemExit("--processors NAME needs QEMU: install qemu-user-static, or qemu-user")
+    python, own = folder / "bin" / "python", Path(sys.prefix)
+    python.parent.mkdir(parents=True)
+    (folder / "lib").symlink_to(own / "lib")
+    shutil.copy(own / "pyvenv.cfg", folder)
+    words = shlex.join([emulator, "-cpu", processor])
+    python.write_text(f'#!/bin/sh\nexec {words} -0 "$0" {shlex.quote(os.path.realpath(sys.executable))} "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+@contextmanager
+def _on_one_core(wanted: bool) -> Iterator[None]:
+    """QEMU's threads disturb each other on several."""
+    cores = os.sched_getaffinity(0)
+    if wanted:
+        os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def recorded(folder: Path) -> Iterator[tuple[str, str]]:
@@ -216,6 +269,29 @@ def _by_threads(names: list[str], counts: list[int]) -> int:
     return status
 
 
+def _by_processor(names: list[str], simulated: list[str]) -> int:
+    """Compares with `bits.json`, in which digests are kept as long as the versions of packages are the same."""
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    content = json.loads(BY_PROCESSOR.read_text()) if BY_PROCESSOR.exists() else {}
+    kept: dict[str, dict[str, str]] = content.get("processors", {}) if content.get("versions") == versions else {}
+    for processor in simulated or [None]:
+        title = machine.processor().model if processor is None else f"{processor}, simulated by QEMU"
+        print(f"runs on {title}", flush=True)
+        found = bits_of(ROOT, names, more="strategy.reproducible=processors", processor=processor)
+        kept.setdefault(title, {}).update({name: _digest(json.dumps(bits).encode()) for name, bits in found.items()})
+    BY_PROCESSOR.write_text(json.dumps({"versions": versions, "processors": kept}, indent=1) + "\n")
+    equal = 0
+    for name in names:
+        by_digest: dict[str, list[str]] = {}
+        for title, digests in kept.items():
+            if name in digests:
+                by_digest.setdefault(digests[name], []).append(title)
+        equal += len(by_digest) == 1
+        print(f"{name}: {'; others on '.join(' and '.join(titles) for titles in by_digest.values())}")
+    print(f"{equal} of {len(names)} runs have the same bits on {len(kept)} processors")
+    return equal != len(names)
+
+
 def main() -> int:
     """Compares, and returns the exit status: 0 if all bits are the same."""
     parser = argparse.ArgumentParser(prog="python -m tests.bits", description=__doc__.splitlines()[0])
@@ -227,10 +303,15 @@ def main() -> int:
         "--new-ids", action="store_true", help="each run_id may differ, for the one commit that says so"
     )
     parser.add_argument("--threads", help="compare these numbers of threads, such as 1,2,3, instead of commits")
+    parser.add_argument(
+        "--processors", nargs="*", help="compare with other processors instead; some that QEMU simulates, or this one"
+    )
     options = parser.parse_args()
     environment.load_tensorflow()  # without its start-up messages
     if options.threads:
         return _by_threads(options.runs, [int(each) for each in options.threads.split(",")])
+    if options.processors is not None:
+        return _by_processor(options.runs, options.processors)
     before = _of_commit(_git("rev-parse", options.base), options.runs)
     print("runs of this checkout", flush=True)
     now = bits_of(ROOT, options.runs)

@@ -119,7 +119,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     spec, folder = RunSpec.model_validate_json(spec_json), RunFolder(directory)
     if not (has_begun := folder.spec.exists()):
         folder.write_spec(spec)  # before TensorFlow is loaded: a job that is killed meanwhile can be resumed
-    environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
+    environment.load_tensorflow(**spec.strategy.kernels)
     from embexp.runs import experiment
     from embexp.runs.run import Observer
     from embexp.system import terminal

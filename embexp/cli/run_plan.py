@@ -121,7 +121,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
         console.print()
         say(console, _length_line(prepared))
         if trace or timed:
-            environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
+            environment.load_tensorflow(**spec.strategy.kernels)
         if trace:
             _trace(prepared, console)
         if timed:
@@ -203,8 +203,8 @@ def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
     runtime = spec.executing_runtime
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
     yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
-    kernels = "TensorFlow's and oneDNN's" if machine.onednn(spec.strategy.onednn.wanted) else "TensorFlow's own"
-    yield "kernels", f"{kernels}, large operations in {machine.pieces(spec.strategy.pieces)} pieces"
+    kernels = "TensorFlow's and oneDNN's" if machine.onednn(spec.strategy.kernels["onednn"]) else "TensorFlow's own"
+    yield "kernels", f"{kernels}, large operations in {machine.pieces(spec.strategy.wanted_pieces)} pieces"
     yield "saving", spec.checkpoint.described
     if spec.restore.path is not None:
         what = "everything" if spec.restore.only is None else ", ".join(spec.restore.only)

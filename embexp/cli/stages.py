@@ -194,7 +194,7 @@ def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], Run
     found = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))
     with interruption.leaving_at_once(_interrupted(directory)), environment.collecting_paused():
         found.stages("loading TensorFlow", None)
-        environment.load_tensorflow(onednn=strategy.onednn.wanted)
+        environment.load_tensorflow(**strategy.kernels)
         from embexp.runs import experiment  # which `execute` imports, too
 
     try:

@@ -46,7 +46,7 @@ def follow(spec: RunSpec, directory: Path | None = None) -> int:
     folder = None if directory is None else RunFolder(directory)
     if folder is not None and folder.summary.exists() and folder.read_summary()["status"] != "interrupted":
         return 0  # worker 0 says so
-    environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
+    environment.load_tensorflow(**spec.strategy.kernels)
     from embexp.runs.runtimes import worker
 
     return worker.follow(spec)

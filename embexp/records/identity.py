@@ -18,7 +18,7 @@ DECIDES_NOTHING = ("output", "checkpoint", "tracking", "name", "sweep", "seeds")
 """Settings at the top of a spec that change no result."""
 _OF_A_MACHINE = (
     *("address", "zone", "project", "timeout_seconds", "initialization_seconds"),
-    *("intra_op_threads", "inter_op_threads", "pieces", "onednn"),
+    *("intra_op_threads", "inter_op_threads", "pieces", "onednn", "reproducible"),
     *("addresses", "start_seconds", "silence_seconds", "restarts"),
 )
 """Settings of a strategy that change no result: how a TPU or workers are found, and numbers of threads.
@@ -95,7 +95,7 @@ def identity(strategy: Strategy, content: str, code: str | None, files: Mapping[
         files: digests of all files that the run reads, by config path, or by path where freeze policies name them.
     """
     threads = machine.kernel_threads(strategy.intra_op_threads, strategy.inter_op_threads)
-    pieces, onednn = machine.pieces(strategy.pieces), machine.onednn(strategy.onednn.wanted)
+    pieces, onednn = machine.pieces(strategy.wanted_pieces), machine.onednn(strategy.kernels["onednn"])
     return Identity(content, code, threads, pieces, onednn, machine.kernel_flags(), files)
 
 

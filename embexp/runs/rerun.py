@@ -232,7 +232,7 @@ class Rerun:
         """Loads TensorFlow with the kernels of the run, in a process that does nothing else."""
         if self.pieces is not None:
             os.environ[machine.PIECES] = str(self.pieces)
-        environment.load_tensorflow(onednn=self.onednn)
+        environment.load_tensorflow(onednn=self.onednn, portable=self.spec.strategy.portable)
 
 
 Again = Callable[[Rerun, Path], object]
@@ -290,6 +290,8 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
     if rerun.replay is not None:
         request["replay"] = {"save_at": list(rerun.replay.save_at), "stop_after": rerun.replay.stop_after}
     variables = dict(os.environ)
+    if rerun.spec.strategy.portable:
+        variables |= machine.portable_flags()
     if named_functions(rerun.spec):  # which this process may find by a path that was added to sys.path
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     ended = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -342,13 +343,29 @@ def prepare_machine(strategy: specs.Strategy) -> Strategy:
             f"strategy.onednn is {strategy.onednn}, but this process has imported TensorFlow {found} oneDNN: start a"
             f" new one, or set {machine.ONEDNN}={int(bool(strategy.onednn.wanted))} before the import"
         )
-    note = pieces.set_threads(strategy.intra_op_threads, strategy.inter_op_threads, strategy.pieces)
+    if strategy.portable:
+        _check_portable()
+    note = pieces.set_threads(strategy.intra_op_threads, strategy.inter_op_threads, strategy.wanted_pieces)
     built = strategies.build(strategy)
     if not isinstance(strategy, specs.MultiWorker):  # whose workers cut once they are a cluster
-        pieces.cut(strategy.pieces)
+        pieces.cut(strategy.wanted_pieces)
     if note is not None:
         built.notes = (*built.notes, note)
     return built
+
+
+def _check_portable() -> None:
+    """Raises a RunError if the kernels of this process are not those of every processor with AVX2."""
+    asked = "strategy.reproducible is processors, but"
+    if "avx2" not in machine.processor().features:
+        raise RunError(f"{asked} {machine.processor().model} has no AVX2: set strategy.reproducible=machine")
+    found = machine.kernel_flags()
+    if other := {name: text for name, text in machine.portable_flags().items() if found.get(name) != text}:
+        setting = " ".join(f"{name}={shlex.quote(text)}" for name, text in other.items())
+        raise RunError(
+            f"{asked} this process has imported NumPy and TensorFlow with other kernels: start a new one, or set"
+            f" {setting} before the import"
+        )
 
 
 def prepare_operations(strategy: specs.Strategy, say: Callable[[str], object]) -> str | None:

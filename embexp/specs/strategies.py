@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -52,6 +52,18 @@ class OneDNN(StrEnum):
         return None if self is OneDNN.AUTO else self is OneDNN.ON
 
 
+class Reproducible(StrEnum):
+    """Where the same run has the same bits, with the same versions of packages."""
+
+    MACHINE = "machine"
+    """On this machine, and on others with the same kind of processor and no more cores than pieces."""
+    PROCESSORS = "processors"
+    """On x86 processors with AVX2: no kernel has wider vectors, and there are as many pieces everywhere."""
+
+
+_PIECES_ANYWHERE = 4
+
+
 def _written(value: object) -> object:
     """YAML reads `on` and `off` as truth values."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
@@ -77,7 +89,24 @@ class _Threads(Choice):
     """Into how many pieces operations are cut, however many threads do them; 0: see `embexp.system.machine.pieces`."""
     onednn: Annotated[OneDNN, BeforeValidator(_written)] = OneDNN.AUTO
     """Whether to use oneDNN's kernels; it can't change in a process that has imported TensorFlow."""
+    reproducible: Reproducible = Reproducible.MACHINE
+    """Where the same run has the same bits; it can't change in a process that has imported TensorFlow."""
     kind: str
+
+    @property
+    def kernels(self) -> dict[str, Any]:
+        """What TensorFlow is loaded with, see `embexp.system.environment.load_tensorflow`."""
+        return {"onednn": True if self.portable else self.onednn.wanted, "portable": self.portable}
+
+    @property
+    def portable(self) -> bool:
+        """Whether all kernels are those that every x86 processor with AVX2 has."""
+        return self.reproducible is Reproducible.PROCESSORS
+
+    @property
+    def wanted_pieces(self) -> int:
+        """Into how many pieces operations are cut; 0: the machine decides."""
+        return self.pieces or (_PIECES_ANYWHERE if self.portable else 0)
 
     @property
     def replica_count(self) -> int | None:

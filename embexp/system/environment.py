@@ -69,7 +69,22 @@ def quiet() -> None:
     os.environ.setdefault("AUTOGRAPH_VERBOSITY", "0")
 
 
-def load_tensorflow(*, onednn: bool | None = None) -> None:
+def choose_kernels(*, portable: bool) -> None:
+    """Before anything is printed or written: has no library choose kernels by the processor, if that is wanted.
+
+    A command that has imported NumPy to check its config starts again, with `machine.portable_flags`. In another
+    process that has, nothing changes.
+    """
+    if not portable:
+        return
+    missing = {name: text for name, text in machine.portable_flags().items() if name not in os.environ}
+    if not {"tensorflow", "numpy"} & sys.modules.keys():
+        os.environ.update(missing)
+    elif missing and _process:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **missing})
+
+
+def load_tensorflow(*, onednn: bool | None = None, portable: bool = False) -> None:
     """Imports TensorFlow without its chatter, as Keras' backend. To be called before anything that imports it.
 
     What the user has set in the environment stays as it is, but for the backend: embexp trains with TensorFlow. In the
@@ -78,12 +93,14 @@ def load_tensorflow(*, onednn: bool | None = None) -> None:
 
     Args:
         onednn: whether TensorFlow is to use oneDNN, see `machine.onednn`; where it is loaded already, nothing changes.
+        portable: whether to choose kernels that every x86 processor with AVX2 has, see `choose_kernels`.
     """
     if "tensorflow" not in sys.modules and 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _ADDRESSES:
         raise MemoryError(f"TensorFlow needs {_ADDRESSES / 1e9:.3g} GB of addresses")  # else it ends the process
     quiet()
     if "tensorflow" not in sys.modules and (machine.onednn(onednn) or onednn is not None):
         os.environ[machine.ONEDNN] = str(int(machine.onednn(onednn)))
+    choose_kernels(portable=portable)
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with collecting_paused(), _without_chatter(), hidden(_ASIDE if _process else ()):
         importlib.import_module("tensorflow")

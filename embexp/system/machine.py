@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
@@ -25,10 +26,12 @@ KERNEL_FLAGS = (
     "DNNL_CPU_ISA_HINTS",
     "DNNL_DEFAULT_FPMATH_MODE",
     "DNNL_MAX_CPU_ISA",
+    "NPY_DISABLE_CPU_FEATURES",
     "NVIDIA_TF32_OVERRIDE",
     "ONEDNN_CPU_ISA_HINTS",
     "ONEDNN_DEFAULT_FPMATH_MODE",
     "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_CORETYPE",
     "TF_CUDNN_DETERMINISTIC",
     "TF_CUDNN_USE_AUTOTUNE",
     "TF_DETERMINISTIC_OPS",
@@ -152,6 +155,22 @@ def onednn(wanted: bool | None = None) -> bool:
         return wanted
     told = os.environ.get(ONEDNN, "").lower()  # as ReadBoolFromEnvVar does
     return {"1": True, "true": True, "0": False, "false": False}.get(told, "avx2" in processor().features)
+
+
+def portable_flags() -> dict[str, str]:
+    """The environment variables without which libraries choose kernels beyond AVX2.
+
+    They are read when a library is loaded: by oneDNN, by NumPy, and by OpenBLAS, which NumPy brings along.
+    """
+    version = tuple(int(each) for each in metadata.version("numpy").split(".")[:2])
+    features = ("X86_V4", "AVX512_ICL", "AVX512_SPR")
+    if version < (2, 4):
+        features = ("AVX512F", "AVX512CD", "AVX512_SKX", "AVX512_CLX", "AVX512_CNL", "AVX512_ICL")
+    return {
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "NPY_DISABLE_CPU_FEATURES": " ".join(features),
+        "OPENBLAS_CORETYPE": "Haswell",
+    }
 
 
 def kernel_flags() -> dict[str, str]:

@@ -11,6 +11,7 @@ from embexp.cli.arguments import WHICH_RUN, Parser
 from embexp.cli.commands import DONE, FAILED, exit_status
 from embexp.errors import WorkerLostError
 from embexp.sweeps import ledger
+from embexp.system import environment
 
 if TYPE_CHECKING:
     from embexp.records.folder import RunFolder
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = RunFolder(directory)
     folder.check(folder.spec, folder.summary, folder.coverage)  # before TensorFlow is loaded
     led = folder.recorded_spec()
+    environment.choose_kernels(portable=led.strategy.portable)
     if workers.is_led(led.strategy):
         check_code(named_functions(led), options.allow_code, record=folder.spec)
         changed = _changed(folder, options.overrides)  # as worker 0 does, which has the same command

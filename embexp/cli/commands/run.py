@@ -170,6 +170,7 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
             if workers.are_started_alike():
                 _tell(options, error)
             raise
+    environment.choose_kernels(portable=job.spec.strategy.portable)
     if workers.is_led(job.spec.strategy):
         continues = job.spec.output.existing is Existing.CONTINUE
         return workers.follow(job.spec, hydra_job.run_directory(job.composition.config) if continues else None)
@@ -337,6 +338,7 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
         rule = "a recorded spec is run as it was recorded"
         spec = composition.changed_spec(spec.model_dump(mode="json"), own, composition.loader(), rule=rule)
     check_recorded(spec, options.allow_code)
+    environment.choose_kernels(portable=spec.strategy.portable)
     composed = composition.compose_config(
         composition.loader(), [override for override in options.overrides if override not in own]
     )

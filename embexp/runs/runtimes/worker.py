@@ -45,7 +45,7 @@ def main(folder: Path) -> int:
     processes.die_with_parent(processes.parent())
     try:
         spec = RunFolder(folder).recorded_spec()
-        environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
+        environment.load_tensorflow(**spec.strategy.kernels)
         return follow(spec)
     except EmbexpError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
