@@ -317,13 +317,13 @@ def _simulated_strategy() -> Any:
 def _kept_soft_placement() -> Iterator[None]:
     """Lets `tf.config.set_soft_device_placement` choose what a TPU's host computes, and nothing else, until the end.
 
-    TensorFlow itself goes on with soft placement: by it, operations on simulated cores run on the CPU.
+    TensorFlow itself goes on with soft placement: by it, operations on simulated cores run on the CPU. A context that
+    was first used inside a graph begins without.
     """
     owner = context.Context
     real = owner.soft_device_placement
     current = context.context()
-    chosen: bool | None = current._soft_device_placement
-    hard_before = chosen is False
+    before = chosen = current._soft_device_placement
 
     def choose(self: Any, enable: bool) -> None:
         nonlocal chosen
@@ -332,15 +332,15 @@ def _kept_soft_placement() -> Iterator[None]:
     def read(self: Any) -> bool:
         return bool(self.executing_eagerly() if chosen is None else chosen)
 
-    if hard_before:
-        real.fset(current, True)
+    real.fset(current, True)
     owner.soft_device_placement = property(read, choose)
     try:
         yield
     finally:
         owner.soft_device_placement = real
-        if hard_before:
+        if before is False:
             real.fset(current, False)
+        current._soft_device_placement = before
 
 
 def _simulated(real: Callable[..., None], devices: SimulatedDevices) -> Callable[..., None]:

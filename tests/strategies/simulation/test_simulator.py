@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,6 +145,22 @@ class TestTheBlock:
             assert tf.config.get_soft_device_placement() is False
         finally:
             tf.config.set_soft_device_placement(True)
+
+    def test_works_after_a_graph_came_first(self, forked: Path) -> None:
+        """TensorFlow starts without soft placement where it is first used inside a graph."""
+        script = (
+            "import embexp, tensorflow as tf\n"
+            "from tensorflow.python.eager import context\n"
+            "with tf.Graph().as_default():\n"
+            "    context.ensure_initialized()\n"
+            "with embexp.tpu_simulator(cores=2) as strategy:\n"
+            "    with strategy.scope():\n"
+            "        weights = tf.Variable([1.0])\n"
+            "    step = tf.function(lambda: strategy.run(lambda: weights.read_value()))\n"
+            "    print([each.numpy().tolist() for each in strategy.experimental_local_results(step())])\n"
+        )
+        found = subprocess.run([forked / "python", "-c", script], capture_output=True, text=True)
+        assert found.stdout.strip() == "[[1.0], [1.0]]", found.stderr
 
     def test_has_the_client_of_a_tpu_in_the_cloud(self) -> None:
         """As TensorFlow's own test base class uses it."""
