@@ -153,6 +153,8 @@ MOST_DIGITS = 100
 MOST_VALUES = 10_000
 """Values of a file, with aliases replaced; OmegaConf takes half a second for as many, more than once."""
 _LARGEST = 4 << 20
+_MOST_READ = 1_000
+"""Most files of a config, whose defaults list may lead back to itself, and most whose content is kept."""
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _NUMBER = re.compile(r"[-+]?(0x[\da-fA-F_]+|0b[01_]+|\d[\d_:.]*([eE][-+]?\d+)?)")
 _TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map"))
@@ -194,6 +196,7 @@ def checked(file: Path) -> str:
     return text
 
 
+@functools.lru_cache(_MOST_READ)  # a file is read for each composition
 def _check(file: Path, text: str) -> None:
     """Counts nested values, values and digits."""
     sizes: dict[str, int] = {}  # of what each anchor stands for
@@ -256,8 +259,6 @@ def _events(text: str) -> Iterator[Any]:
 _PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 _MOST_LEVELS = 20
 """Most levels of nested files, and most rounds: a defaults list may lead back to itself."""
-_MOST_READ = 1_000
-"""Most files to read, for the same reason."""
 
 Choice = str | Sequence[str] | None
 _MODE = "hydra.mode"
@@ -441,15 +442,20 @@ def keys_of(file: Path) -> list[str]:
 def _content(file: Path) -> tuple[dict[str, Any], str | None]:
     """What a file holds, and the package of its header."""
     try:
-        content = load(file)
+        return _of_text(checked(file))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}, None
-    return (content if isinstance(content, dict) else {}), _header(file)
 
 
-def _header(file: Path) -> str | None:
+@functools.lru_cache(_MOST_READ)  # an outline is made for each job, of the same files
+def _of_text(text: str) -> tuple[dict[str, Any], str | None]:
+    content = yaml.load(text, Loader=yaml.CSafeLoader)
+    return (content if isinstance(content, dict) else {}), _header(text)
+
+
+def _header(text: str) -> str | None:
     """The package in a file's header as Hydra reads it: in its first lines, which all are such settings."""
-    for line in filter(None, map(str.strip, file.read_text(encoding="utf-8").splitlines())):
+    for line in filter(None, map(str.strip, text.splitlines())):
         if not re.match(r"#\s*@", line):
             return None
         if found := _PACKAGE.match(line):

@@ -54,6 +54,8 @@ _SHIPPED: dict[tuple[str, ...], bytes | Exception] = {}
 """What was composed of shipped files alone, which stay as they are while a process runs, by places, config and
 overrides: programs in Python compose again and again."""
 _MOST_COMPOSED = 200
+_SHIPPED_FAULTS: dict[tuple[str, Permission], dict[tuple[str, ...], tuple[Fault, ...]]] = {}
+"""`Loader.hydra_faults` of shipped files alone, by config and permission."""
 
 _user_folder: ContextVar[Path | None] = ContextVar("user_folder", default=None)
 
@@ -103,9 +105,11 @@ class Loader:
                 _check_files(source)
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._places = [f"{source.provider} {source.path}" for source in self._loader.get_sources()]
-        self._composed = {} if folders != find() else _SHIPPED
+        shipped = folders == find()
+        self._composed = _SHIPPED if shipped else {}
         self._parsed: dict[str, Override] = {}
-        self.hydra_faults: dict[tuple[str, ...], tuple[Fault, ...]] = {}
+        kept = _SHIPPED_FAULTS if shipped else {}
+        self.hydra_faults = kept.setdefault((config_name, self.permission), {})
         self.rejected: dict[str, Exception] = {}
         self.absent: dict[str, Exception] = {}
 
@@ -118,6 +122,20 @@ class Loader:
         Raises:
             Exception: one of `COMPOSITION_ERRORS`.
         """
+        found = self._found(overrides)
+        if isinstance(found, Exception):
+            raise found
+        config = pickle.loads(found)
+        config.hydra.runtime.cwd = os.getcwd()  # the only trace of it in what Hydra has composed
+        return cast(DictConfig, config)
+
+    def error(self, overrides: Sequence[str]) -> Exception | None:
+        """One of `COMPOSITION_ERRORS` that `compose` raises, or None."""
+        found = self._found(overrides)
+        return found if isinstance(found, Exception) else None
+
+    def _found(self, overrides: Sequence[str]) -> bytes | Exception:
+        """What `compose` returns, pickled, or raises."""
         key = (*self._places, self.config_name, *overrides)
         if key not in self._composed:
             if len(self._composed) == _MOST_COMPOSED:
@@ -135,11 +153,7 @@ class Loader:
                 self._composed[key] = HydraException("hydra must be a mapping of settings, and a file sets it to null")
             except COMPOSITION_ERRORS as error:
                 self._composed[key] = error.with_traceback(None)
-        if isinstance(found := self._composed[key], Exception):
-            raise found
-        config = pickle.loads(found)
-        config.hydra.runtime.cwd = os.getcwd()  # the only trace of it in what Hydra has composed
-        return cast(DictConfig, config)
+        return self._composed[key]
 
     def parse(self, override: str) -> Override:
         """Parses an override.

@@ -7,7 +7,6 @@ addresses the process uses; what the user gives on the command line may. Imports
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import re
 import string
@@ -19,7 +18,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 
 from embexp.config.hydra_globals import UnresolvedError, hydra_setting
 from embexp.config.messages import Caller, format_value
@@ -109,14 +108,27 @@ def faults(config: DictConfig, permission: Permission) -> list[Fault]:
     """The faults that `check` would raise, but for what can't be resolved before the run."""
     variables = OmegaConf.to_container(config.hydra.job.env_set, resolve=False)
     found = list(_faults(config, variables, VARIABLES, permission))
-    if OmegaConf.is_missing(config.hydra.runtime, "output_dir"):
-        config = copy.deepcopy(config)
-        with read_write(config.hydra), open_dict(config.hydra):
-            config.hydra.runtime.output_dir = _DIRECTORY
-    for kind in NODES[1:]:
-        with contextlib.suppress(UnresolvedError):
-            found += _faults(config, hydra_setting(config, f"hydra.{kind}"), kind, permission)
+    with _directory(config):
+        for kind in NODES[1:]:
+            with contextlib.suppress(UnresolvedError):
+                found += _faults(config, hydra_setting(config, f"hydra.{kind}"), kind, permission)
     return found
+
+
+@contextlib.contextmanager
+def _directory(config: DictConfig) -> Iterator[None]:
+    """Within the block, a run that has no directory yet has one."""
+    runtime = config.hydra.runtime
+    missing = OmegaConf.is_missing(runtime, "output_dir")
+    try:
+        if missing:
+            with read_write(config.hydra), open_dict(config.hydra):
+                runtime.output_dir = _DIRECTORY
+        yield
+    finally:
+        if missing:
+            with read_write(config.hydra), open_dict(config.hydra):
+                runtime.output_dir = MISSING
 
 
 def is_known_launcher(config: DictConfig) -> bool:

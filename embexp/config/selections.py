@@ -65,11 +65,7 @@ def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int]
     left = [number for number in range(len(selections)) if number not in errors and number not in doubtful]
 
     def error_of(numbers: Collection[int]) -> Exception | None:
-        try:
-            loader.compose([lines[number] for number in sorted(numbers)])
-        except COMPOSITION_ERRORS as error:
-            return error
-        return None
+        return loader.error([lines[number] for number in sorted(numbers)])
 
     while True:
         error = error_of(left)
