@@ -11,6 +11,7 @@ BIN := .venv/bin
 , := ,
 STAMP := .venv/.installed
 BENCH_STAMP := .venv/.installed-bench
+COLLECTED := .venv/.collected
 # One process more than there are cores, as tests also wait for processes; tests of one file share their fixtures.
 PYTEST = $(BIN)/python -m pytest --numprocesses $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist loadfile --no-loadscope-reorder
 # Whatever the shell says, bytecode is kept: pytest would rewrite the asserts of every test in each of its processes.
@@ -28,7 +29,7 @@ TORTURE ?= kills
 COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra dev \
   --extra estimator --extra tracking --extra sweeps --extra bench --extra docs --extra index --extra remote pyproject.toml
 
-.PHONY: interpreter run wheel test test-fast test-thorough fuzz torture check size bits graph format bench docs notebooks pictures lock clean help
+.PHONY: interpreter run wheel test test-fast test-thorough fuzz torture check types size bits graph format bench docs notebooks pictures lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -86,9 +87,16 @@ torture: $(STAMP) ## kill runs at operations on their files, or let them lose po
 check: $(STAMP)  ## check format, lint, types and size, and run all tests, as in CI
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/python -m tests.size
+	@$(MAKE) --no-print-directory --jobs=2 types $(COLLECTED)
 	$(PYTEST)
+
+types: $(STAMP)  ## check types
+	$(BIN)/mypy
+
+# One process imports and rewrites all that tests import, while mypy has the other core; else each of theirs would.
+$(COLLECTED): $(STAMP)
+	@$(BIN)/python -m pytest --collect-only --quiet --quiet >/dev/null; touch $(COLLECTED)
 
 size: $(STAMP)   ## print lines of code, modules and the budget of each package
 	@$(BIN)/python -m tests.size

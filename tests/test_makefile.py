@@ -96,3 +96,22 @@ exit {0 if works else 2}
     assert [call.split()[0] for call in calls] == expected
     assert calls[0].startswith("uv https://a.example/simple /wheels  pip install ")
     assert all("--constraint constraints.txt --editable .[dev]" in call for call in calls)
+
+
+@pytest.mark.parametrize("broken", ["", "ruff", "mypy", "python -m tests.size", "python -m pytest --numprocesses"])
+def test_check_fails_with_each_of_its_parts(tmp_path: Path, broken: str) -> None:
+    """And collects the tests in one process before several do, once per installation."""
+    for name in ("pyproject.toml", "constraints.txt", ".venv/.installed"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    for name in ("python", "ruff", "mypy"):
+        told = f'echo "{name} $*" >> {tmp_path}/calls; '
+        fails = f'case "{name} $*" in "{broken}"*) exit 1; esac' if broken else ""
+        script(tmp_path / ".venv" / "bin" / name, f"#!/bin/sh\n{told}{fails}\nexit 0\n")
+    shutil.copy(MAKEFILE, tmp_path)
+    for _ in range(2):
+        found = subprocess.run([MAKE, "check"], cwd=tmp_path, capture_output=True, text=True)
+        assert (found.returncode == 0) is (not broken), found.stderr
+    if not broken:
+        calls = (tmp_path / "calls").read_text()
+        assert (calls.count("mypy"), calls.count("--collect-only"), calls.count("--numprocesses")) == (2, 1, 2)
