@@ -101,8 +101,8 @@ class Loader:
             )
             self._loader = GlobalHydra.instance().config_loader()
         for source in self._loader.get_sources():
-            if source.scheme() == "file":
-                _check_files(source)
+            if source.scheme() in ("file", "pkg"):
+                _keep_loaded(source)
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._places = [f"{source.provider} {source.path}" for source in self._loader.get_sources()]
         shipped = folders == find()
@@ -214,15 +214,14 @@ class _Checked:
             return master_config
 
 
-def _check_files(source: ConfigSource) -> None:
-    """Has a source of Hydra's refuse files that take too long to read, before it reads them."""
+def _keep_loaded(source: ConfigSource) -> None:
+    """Has a source of Hydra's load each file once, and refuse files that take too long to read before it reads them."""
     own = source.load_config
 
     def load_config(config_path: str) -> ConfigResult:
         file = Path(source.path, config_path if config_path.endswith(".yaml") else f"{config_path}.yaml")
-        if not file.is_file():
-            return own(config_path)
-        key = source.provider, str(file), checked(file)
+        text = checked(file) if source.scheme() == "file" and file.is_file() else ""  # of Hydra's own: never changes
+        key = source.provider, str(file), text
         if key not in _LOADED:
             if len(_LOADED) == _MOST_LOADED:
                 _LOADED.clear()
