@@ -37,6 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+TRIED = "study.values=[0.01,0.08,0.24]"
 OUTPUT = ("output.tensorboard=false", "output.plots=false", "output.baselines=false")
 
 
@@ -52,7 +53,7 @@ def spec(data: Path, *more: str, file: str = "all.csv") -> embexp.RunSpec:
 
 @pytest.fixture(scope="module")
 def study(data: Path, tmp_path_factory: pytest.TempPathFactory) -> single.RunResult:
-    return experiment.run(spec(data), tmp_path_factory.mktemp("study"))
+    return experiment.run(spec(data, TRIED), tmp_path_factory.mktemp("study"))
 
 
 def tables(directory: Path) -> dict[str, bytes]:
@@ -62,7 +63,7 @@ def tables(directory: Path) -> dict[str, bytes]:
 
 def test_the_best_decay_trains_all_of_the_training_data(study: single.RunResult, data: Path, tmp_path: Path) -> None:
     summary = study.summary
-    assert list(summary["decays"].values()) == pytest.approx([0.08 / 9, 0.08 / 3, 0.08, 0.24, 0.72])
+    assert list(summary["decays"].values()) == [0.01, 0.08, 0.24]
     reached = {name: summary["runs"][name]["metrics"]["validation"]["rmse"] for name in summary["decays"]}
     chosen = min(reached, key=lambda name: reached[name])
     assert summary["chosen"]["run"] == chosen
@@ -87,8 +88,8 @@ def test_the_best_decay_trains_all_of_the_training_data(study: single.RunResult,
 
 def test_a_run_with_a_decay_is_that_of_its_config(study: single.RunResult, data: Path, tmp_path: Path) -> None:
     alone = single.run(spec(data, "study=none", "optimizer.weight_decay_factor=0.24"), tmp_path)
-    assert alone.summary["run_id"] == study.summary["runs"]["decay_4"]["run_id"]
-    assert tables(alone.directory) == tables(study.directory / "decay_4")
+    assert alone.summary["run_id"] == study.summary["runs"]["decay_3"]["run_id"]
+    assert tables(alone.directory) == tables(study.directory / "decay_3")
 
 
 def test_it_is_verified_and_shown(study: single.RunResult) -> None:
@@ -102,7 +103,7 @@ def test_it_is_verified_and_shown(study: single.RunResult) -> None:
     text = shown.get()
     chosen = study.summary["chosen"]["weight_decay_factor"]
     assert f"weight decay {chosen:.4g} was chosen; final is trained with 540 examples" in text
-    assert text.count("decay_") >= 5
+    assert text.count("decay_") >= 3
 
 
 class Interrupting(Listener):
@@ -113,7 +114,7 @@ class Interrupting(Listener):
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("at", [2, 6])
+@pytest.mark.parametrize("at", [2, 4])
 def test_interrupted_and_resumed_gives_the_same_bits(
     study: single.RunResult, data: Path, tmp_path: Path, at: int
 ) -> None:
@@ -123,7 +124,7 @@ def test_interrupted_and_resumed_gives_the_same_bits(
         return [Interrupting()] if len(begun) == at else []
 
     observer = single.Observer(listeners=listeners, announce=begun.append)
-    first = experiment.run(spec(data, "train.log_every=10"), tmp_path, observer)
+    first = experiment.run(spec(data, TRIED, "train.log_every=10"), tmp_path, observer)
     assert first.status == "interrupted"
     assert len(begun) == at
     assert first.summary["chosen"] is None
@@ -193,6 +194,9 @@ def test_if_all_diverge_it_says_so(data: Path, tmp_path: Path) -> None:
 def test_values_go_around_that_of_the_config(data: Path) -> None:
     chosen = study_runs(spec(data, "study.values=[0.5,0.25]"), Path())
     assert [run.optimizer.weight_decay_factor for run in chosen.values()] == [0.5, 0.25]
+    around = study_runs(spec(data), Path())
+    found = [run.optimizer.weight_decay_factor for run in around.values()]
+    assert found == pytest.approx([0.08 / 9, 0.08 / 3, 0.08, 0.24, 0.72])
     from_nothing = study_runs(spec(data, "optimizer.weight_decay_factor=0", "optimizer.weight_decay_per=touch"), Path())
     assert [run.optimizer.weight_decay_factor for run in from_nothing.values()] == [0.0, 0.1, 0.3, 1.0, 3.0]
     assert all(run.optimizer.multiply_weight_decay_factor_by_learning_rate for run in from_nothing.values())
