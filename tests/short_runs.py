@@ -39,6 +39,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Run:
                     "train.epochs=null",
                     "train.log_every=1",
                     "output.plots=false",
+                    "output.baselines=false",
                     "output.tensorboard=false",
                     f"output.cache={folder / 'cache'}",
                     *overrides,

@@ -270,7 +270,7 @@ def test_tensorflow_finds_the_latest_of_a_run(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(store, "remove", checked)
     overrides = [
         *("data.examples=2000", "train.steps=8", "train.epochs=null", f"checkpoint.kind={kind}"),
-        *("checkpoint.every_steps=2", "output.plots=false", "output.tensorboard=false"),
+        *("checkpoint.every_steps=2", "output.plots=false", "output.baselines=false", "output.tensorboard=false"),
         f"output.cache={tmp_path / 'cache'}",
     ]
     spec = embexp.compose([*overrides, "checkpoint.keep=2"])

@@ -51,6 +51,7 @@ SMALL = (
     "train.epochs=null",
     "train.steps=3",
     "output.plots=false",
+    "output.baselines=false",
     "output.tensorboard=false",
 )
 

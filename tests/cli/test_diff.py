@@ -30,6 +30,7 @@ SMALL = (
     "train.steps=6",
     "train.log_every=2",
     "output.plots=false",
+    "output.baselines=false",
     "output.tensorboard=false",
 )
 

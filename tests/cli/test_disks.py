@@ -20,7 +20,14 @@ from tests import disks
 pytestmark = pytest.mark.slow
 
 DATA = ("data.examples=2000", "data.users=50", "data.items=40", "train.batch_size=128", "train.epochs=null")
-SMALL = (*DATA, "train.steps=4", "output.plots=false", "output.tensorboard=false", "output.digests=false")
+SMALL = (
+    *DATA,
+    "train.steps=4",
+    "output.plots=false",
+    "output.baselines=false",
+    "output.tensorboard=false",
+    "output.digests=false",
+)
 Said = Callable[..., str]
 
 
@@ -309,7 +316,13 @@ def test_a_vocabulary_of_another_run_is_told(said: Said, tmp_path: Path) -> None
     (tmp_path / "ratings.csv").write_text("\n".join(["userId,movieId,rating", *lines]) + "\n")
     words = ["experiment=ratings", f"data.path={tmp_path}/ratings.csv", "data.label=rating"]
     words += ["features.user.column=userId", "features.item.column=movieId", f"output.cache={tmp_path}/cache"]
-    words += ["train.epochs=1", "output.plots=false", "output.tensorboard=false", f"hydra.run.dir={tmp_path}/run"]
+    words += [
+        "train.epochs=1",
+        "output.plots=false",
+        "output.baselines=false",
+        "output.tensorboard=false",
+        f"hydra.run.dir={tmp_path}/run",
+    ]
     assert commands.main(["run", *words]) == 0
     vocabulary = tmp_path / "run" / "vocabularies" / "item.tsv"
     whole = vocabulary.read_text().splitlines(keepends=True)

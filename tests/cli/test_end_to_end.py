@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 Embexp = Callable[..., subprocess.CompletedProcess[str]]
 """Runs words in the folder `cwd`."""
 SMALL = ["data.examples=3000", "data.users=50", "data.items=40", "train.batch_size=128", "train.epochs=1"]
-SMALL += ["output.plots=false"]
+SMALL += ["output.plots=false", "output.baselines=false"]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,13 @@ SPLITS = {
     "test.txt": b"n1\tnext\tn3\nn4\tnear\tn6\n",
 }
 RUN = ("experiment=knowledge_graph", "data.fetch=ring", "tables.entity.dim=4", "train.steps=2", "train.epochs=null")
-QUIET = ("output.plots=false", "output.tensorboard=false", "output.digests=false", "train.early_stopping.patience=null")
+QUIET = (
+    "output.plots=false",
+    "output.baselines=false",
+    "output.tensorboard=false",
+    "output.digests=false",
+    "train.early_stopping.patience=null",
+)
 
 
 @pytest.fixture

@@ -12,7 +12,13 @@ from embexp.cli import commands
 from embexp.records.folder import RunFolder
 from embexp.sweeps.ledger import Ledger
 
-SMALL = ["data.examples=200", "train.steps=2", "output.plots=false", "output.tensorboard=false"]
+SMALL = [
+    "data.examples=200",
+    "train.steps=2",
+    "output.plots=false",
+    "output.baselines=false",
+    "output.tensorboard=false",
+]
 FILES = (".lock", "run.log", "metrics.jsonl", "summary.json", "manifest.json", "failure.json", "deep/er/file")
 FOLDERS = ("checkpoints", "vocabularies", "events", "plots", ".hydra", "code")
 

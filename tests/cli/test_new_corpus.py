@@ -198,7 +198,13 @@ def test_a_run_exports_and_predicts_the_same(write: Callable[[Path, Table], Path
 
     data, run = write(tmp_path, pairs()), tmp_path / "run"
     assert new(data, tmp_path / "conf") == 0
-    settings = ["train.steps=2", "output.plots=false", "output.tensorboard=false", f"hydra.run.dir={run}"]
+    settings = [
+        "train.steps=2",
+        "output.plots=false",
+        "output.baselines=false",
+        "output.tensorboard=false",
+        f"hydra.run.dir={run}",
+    ]
     assert commands.main(["run", "--config-dir", str(tmp_path / "conf"), "experiment=x", *settings]) == 0
     assert commands.main(["predict", str(run), "--data", str(data), "--out", str(tmp_path / "p.csv")]) == 0
     assert commands.main(["export", str(run), str(tmp_path / "out"), "--as", "savedmodel"]) == 0

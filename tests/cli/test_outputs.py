@@ -44,7 +44,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train.steps=3",
         "train.epochs=null",
     ]
-    words += ["output.plots=false", "output.tensorboard=false", f"output.cache={folder / 'cache'}"]
+    words += [
+        "output.plots=false",
+        "output.baselines=false",
+        "output.tensorboard=false",
+        f"output.cache={folder / 'cache'}",
+    ]
     assert commands.main(["run", *words, f"hydra.run.dir={folder / RUN}"]) == 0
     return folder
 

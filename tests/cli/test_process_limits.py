@@ -13,7 +13,7 @@ import pytest
 from embexp.cli import commands
 from embexp.system import printable
 
-RUN = ["run", "data.examples=2000", "train.steps=2", "output.plots=false"]
+RUN = ["run", "data.examples=2000", "train.steps=2", "output.plots=false", "output.baselines=false"]
 
 
 def _run(

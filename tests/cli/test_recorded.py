@@ -45,7 +45,15 @@ def test_a_recorded_spec_is_run_as_it_is(record: Path, path: str, capsys: pytest
 
 def test_its_length_and_its_output_may_change(record: Path) -> None:
     runner = FakeRunner()
-    words = ["--spec", "record", "--allow-code", "mine:tower", "train.steps=3", "output.plots=false"]
+    words = [
+        "--spec",
+        "record",
+        "--allow-code",
+        "mine:tower",
+        "train.steps=3",
+        "output.plots=false",
+        "output.baselines=false",
+    ]
     assert run.main(words, runner=runner) == 0
     [(spec, directory)] = runner.runs
     assert (spec.train.steps, spec.output.plots, spec.seed) == (3, False, 7)

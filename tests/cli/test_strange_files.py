@@ -202,7 +202,13 @@ def test_lines_of_labelled_texts(delimiter: str, tmp_path: Path) -> None:
     assert prepared(spec).data.scan.examples.count == 300
     run = embexp.run(
         embexp.compose(
-            ["experiment=own", f"output.cache={tmp_path / 'cache'}", "output.plots=false", "output.tensorboard=false"],
+            [
+                "experiment=own",
+                f"output.cache={tmp_path / 'cache'}",
+                "output.plots=false",
+                "output.baselines=false",
+                "output.tensorboard=false",
+            ],
             config_dir=tmp_path / "conf",
         ),
         tmp_path / "run",

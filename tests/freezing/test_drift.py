@@ -190,7 +190,7 @@ PAIRS = [("function", layout) for layout in LAYOUTS] + [("session", "variable")]
 )
 def test_runs_report_it(file: Path, tmp_path: Path, runtime: str, layout: str) -> None:
     frozen = ["freeze@tables.item.freeze=rows", "tables.item.freeze.rows=[[0,30]]"]
-    quiet = ["output.plots=false", "output.tensorboard=false"]
+    quiet = ["output.plots=false", "output.baselines=false", "output.tensorboard=false"]
     result = run(file, tmp_path / "run", f"runtime={runtime}", *LAYOUTS[layout], *frozen, *quiet)
     tokens = np.array([int(line) for line in file.with_suffix(".tokens.txt").read_text().split()])
     moving = tokens >= 30
@@ -230,14 +230,21 @@ def test_it_is_drawn_and_reported_to_tensorboard(file: Path, tmp_path: Path) -> 
 def test_without_evaluations_it_is_reported_at_the_end_and_by_a_sample_without_digests(
     file: Path, tmp_path: Path
 ) -> None:
-    result = run(file, tmp_path / "run", "data.split.validation=0.0", "output.plots=false", "output.digests=false")
+    result = run(
+        file,
+        tmp_path / "run",
+        "data.split.validation=0.0",
+        "output.plots=false",
+        "output.baselines=false",
+        "output.digests=false",
+    )
     assert [line["step"] for line in lines(result)] == [30]
     assert result.summary["drift"]["item"]["rows"] == KNOWN
 
 
 def test_projected_rows_are_compared_as_they_were_filled(file: Path, tmp_path: Path) -> None:
     short = ["tables.item.dim=8", "tables.user.dim=8", "tables.item.pretrained.transform=truncate"]
-    result = run(file, tmp_path / "run", *short, "output.plots=false", "train.steps=3")
+    result = run(file, tmp_path / "run", *short, "output.plots=false", "output.baselines=false", "train.steps=3")
     tokens = np.array([int(line) for line in file.with_suffix(".tokens.txt").read_text().split()])
     expected = distances(embexp.load_run(result.directory).table("item")[tokens], np.load(file)[:, :8])
     assert result.summary["drift"]["item"]["mean"] == pytest.approx(expected.mean(), rel=1e-9)

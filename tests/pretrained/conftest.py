@@ -36,6 +36,7 @@ class World:
                 f"tables.user.dim={DIM}",
                 f"output.cache={self.folder / 'cache'}",
                 "output.plots=false",
+                "output.baselines=false",
                 "output.tensorboard=false",
                 *overrides,
             ]

@@ -84,7 +84,8 @@ def test_more_rows_than_ids_by_the_file(world: World, tmp_path: Path) -> None:
     spec = embexp.compose(
         [
             "experiment=clicks", "data.examples=500", "data.users=60", "data.items=40", "train.steps=1",
-            f"output.cache={world.folder / 'cache'}", "output.plots=false", "output.tensorboard=false", *STILL,
+            f"output.cache={world.folder / 'cache'}", "output.plots=false",
+            "output.baselines=false", "output.tensorboard=false", *STILL,
             "pretrained@tables.item.pretrained=file", f"tables.item.pretrained.path={tmp_path / 'items.npy'}",
         ]
     )  # fmt: skip

@@ -35,7 +35,13 @@ def run(data: Path, folder: Path) -> embexp.Run:
         "own",
     ]
     assert commands.main(arguments) == 0
-    overrides = ["experiment=own", f"output.cache={folder / 'cache'}", "output.plots=false", "output.tensorboard=false"]
+    overrides = [
+        "experiment=own",
+        f"output.cache={folder / 'cache'}",
+        "output.plots=false",
+        "output.baselines=false",
+        "output.tensorboard=false",
+    ]
     spec = embexp.compose([*overrides, "train.epochs=4", "train.batch_size=8"], config_dir=folder)
     embexp.run(spec, folder / "run", quiet=True)
     return embexp.load_run(folder / "run")

@@ -31,7 +31,7 @@ tables: {hotel: {dim: 4}, extras: {dim: 4}, lead: {dim: 4}}
 features: {hotel: {}, extras: {}, lead: {buckets: {quantiles: 8}}}
 train: {epochs: 2, batch_size: 16}
 """
-QUIET = ("output.plots=false", "output.tensorboard=false")
+QUIET = ("output.plots=false", "output.baselines=false", "output.tensorboard=false")
 ROW: dict[str, Any] = {"hotel": ["h3"], "lead": [12.5], "extras": [["pool", "bar"]]}
 
 

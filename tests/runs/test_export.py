@@ -24,7 +24,7 @@ from embexp.runs import run as single
 USERS, ITEMS, EXAMPLES, DIM = 12, 15, 240, 4
 Example = tuple[str, str, list[tuple[str, float]]]
 """A user, an item, and items seen with their weights."""
-QUIET = ("output.plots=false", "output.tensorboard=false")
+QUIET = ("output.plots=false", "output.baselines=false", "output.tensorboard=false")
 TABLE = {"initializer": {"kind": "normal", "stddev": 0.5}}
 OTHERS = """
 import sys

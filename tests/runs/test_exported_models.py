@@ -26,7 +26,7 @@ from embexp.training.metrics import predictions
 from tests import planted_triples, short_runs
 from tests.thoroughness import examples, left_out
 
-QUIET = ("output.plots=false", "output.tensorboard=false")
+QUIET = ("output.plots=false", "output.baselines=false", "output.tensorboard=false")
 
 
 @pytest.fixture(scope="module")

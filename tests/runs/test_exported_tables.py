@@ -41,7 +41,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> embexp.Run:
 
 def spec_of(path: Path, *overrides: str) -> embexp.RunSpec:
     settings = ["experiment=ratings", f"data.path={path}", "data.label=stars", "tables.user.dim=3"]
-    settings += ["output.plots=false", "output.tensorboard=false", f"output.cache={path.parent}/cache"]
+    settings += [
+        "output.plots=false",
+        "output.baselines=false",
+        "output.tensorboard=false",
+        f"output.cache={path.parent}/cache",
+    ]
     return embexp.compose([*settings, "optimizer.learning_rate=0.1", "train.epochs=2", *overrides])
 
 

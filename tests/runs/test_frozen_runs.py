@@ -67,6 +67,7 @@ def spec_of(file: Path, *overrides: str) -> RunSpec:
             "train.epochs=null",
             "train.log_every=1",
             "output.plots=false",
+            "output.baselines=false",
             "output.tensorboard=false",
             f"output.cache={file.parent / 'cache'}",
             "pretrained@tables.item.pretrained=file",

@@ -31,7 +31,12 @@ PARTS = ("embedding/", "model/", "optimizer/")
 
 def trained(words: list[str], folder: Path) -> dict[str, Any]:
     """Variables after a run; `fused_operations` of its manifest are those that there are, of its summary the used."""
-    output = ["output.plots=false", "output.tensorboard=false", f"output.cache={folder.parent}/cache"]
+    output = [
+        "output.plots=false",
+        "output.baselines=false",
+        "output.tensorboard=false",
+        f"output.cache={folder.parent}/cache",
+    ]
     summary = embexp.run(embexp.compose([*words, *output]), folder).summary
     recorded = json.loads((folder / "manifest.json").read_text())["tensorflow"]["fused_operations"]
     assert recorded == [name for name in native.names() if native.library(name) is not None]

@@ -53,6 +53,7 @@ def run(matrix: Path, directory: Path, *overrides: str) -> single.RunResult:
             "train.epochs=null",
             "train.log_every=1",
             "output.plots=false",
+            "output.baselines=false",
             "output.tensorboard=false",
             f"output.cache={matrix.parent / 'cache'}",
             "pretrained@tables.item.pretrained=file",
@@ -72,6 +73,7 @@ def losses(result: single.RunResult) -> np.ndarray:
 def initial(matrix: Path, directory: Path, init: str, runtime: str) -> Mapping[str, str]:
     """Digests after a step whose learning rates are so small that no row is moved by it."""
     small = ["optimizer.learning_rate=1e-30", "train.steps=1", "train.log_every=null", "checkpoint.save=never"]
+    small += ["data.split.validation=0", "data.split.test=0"]
     result = run(matrix, directory, f"init={init}", f"runtime={runtime}", *small)
     return {name: table["digest"] for name, table in result.summary["tables"].items()}
 

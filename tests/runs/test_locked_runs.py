@@ -28,6 +28,7 @@ SMALL = (
     "train.log_every=10",
     "checkpoint.every_steps=10",
     "output.plots=false",
+    "output.baselines=false",
     "output.tensorboard=false",
 )
 

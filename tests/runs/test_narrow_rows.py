@@ -53,6 +53,7 @@ def spec_of(cache: Path, *overrides: str) -> embexp.RunSpec:
             "train.epochs=null",
             "train.steps=60",
             "output.plots=false",
+            "output.baselines=false",
             "output.tensorboard=false",
             f"output.cache={cache}",
             *overrides,

@@ -176,7 +176,10 @@ def test_each_run_is_an_ordinary_one(study: single.RunResult, graph: Path, tmp_p
 @pytest.mark.slow
 def test_new_rows_may_train_on_their_own_triples_alone(graph: Path, tmp_path: Path) -> None:
     settings = ["study.grown.triples=new", "study.grown.batch_size=16", "study.grown.epochs=3", "model=distmult"]
-    result = experiment.run(embexp.compose(words(graph, "train.epochs=2", "output.plots=false", *settings)), tmp_path)
+    result = experiment.run(
+        embexp.compose(words(graph, "train.epochs=2", "output.plots=false", "output.baselines=false", *settings)),
+        tmp_path,
+    )
     runs = result.summary["runs"]
     assert runs["base"]["trained_triples"] + runs["grown"]["trained_triples"] == runs["full"]["trained_triples"]
     assert (runs["grown"]["epochs"], runs["full"]["epochs"]) == (pytest.approx(3, abs=0.4), pytest.approx(2, abs=0.4))
@@ -201,7 +204,7 @@ def test_an_interrupted_study_says_what_it_has(graph: Path, tmp_path: Path) -> N
                 signal.raise_signal(signal.SIGINT)
 
     impatient, told = Impatient(), []
-    spec = embexp.compose(words(graph, "output.plots=false"))
+    spec = embexp.compose(words(graph, "output.plots=false", "output.baselines=false"))
     result = experiment.run(spec, tmp_path, Observer(lambda: [impatient], announce=told.append))
     assert result.status == "interrupted"
     assert [words.split(":")[0] for words in told] == ["1 of 3, base", "2 of 3, grown"]
@@ -239,7 +242,9 @@ def test_a_study_killed_before_it_noted_how_long_a_run_took(
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_jobs")
 def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    overrides = words(graph, "output.plots=false", f"hydra.sweep.dir={tmp_path}/sweep", epochs=1)
+    overrides = words(
+        graph, "output.plots=false", "output.baselines=false", f"hydra.sweep.dir={tmp_path}/sweep", epochs=1
+    )
     assert commands.main(["run", "-m", *overrides, "model=transe,distmult"]) == 0
     jobs = json.loads((tmp_path / "sweep" / "sweep.json").read_text())["jobs"]
     assert [job["status"] for job in jobs] == ["completed", "completed"]
@@ -256,7 +261,13 @@ def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.Capture
 def test_real_graphs(name: str, tmp_path: Path) -> None:
     if not (DATA / name).is_dir():
         pytest.skip(f"without the real data: {name}")
-    settings = ["train.epochs=4", "tables.entity.dim=64", "output.tensorboard=false", "output.plots=false"]
+    settings = [
+        "train.epochs=4",
+        "tables.entity.dim=64",
+        "output.tensorboard=false",
+        "output.plots=false",
+        "output.baselines=false",
+    ]
     spec = embexp.compose(["experiment=new_entities", f"data.path={DATA / name}", *settings])
     summary = experiment.run(spec, tmp_path).summary
     assert summary["old_rows_changed"] == 0

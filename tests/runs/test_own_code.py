@@ -232,6 +232,7 @@ def list_of(directory: Path) -> list[str]:
         "data.examples=4000",
         "train.steps=3",
         "output.plots=false",
+        "output.baselines=false",
         "output.tensorboard=false",
         f"output.cache={spec['output']['cache']}",
         *own("loss", "log_loss"),
@@ -324,6 +325,7 @@ def visited(*overrides: str, path: Path, cache: Path) -> Any:
             "features.item.column=item",
             "train.epochs=1",
             "output.plots=false",
+            "output.baselines=false",
             "output.tensorboard=false",
             f"output.cache={cache}",
         ]

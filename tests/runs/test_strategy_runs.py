@@ -111,6 +111,7 @@ def test_candidates_and_relations_that_all_replicas_share(tmp_path: Path, negati
                 "train.steps=30",
                 "train.log_every=1",
                 "output.plots=false",
+                "output.baselines=false",
                 "output.tensorboard=false",
                 f"output.cache={tmp_path / 'cache'}",
                 "model.dropout=0",
@@ -186,7 +187,7 @@ def test_movielens_ends_where_it_does_on_one_device(root: Path, tmp_path: Path) 
             f"strategy={strategy}",
         ]
         (tmp_path / strategy).mkdir()
-        more = ["output.plots=false", f"output.cache={tmp_path / 'c'}"]
+        more = ["output.plots=false", "output.baselines=false", f"output.cache={tmp_path / 'c'}"]
         result = single.run(embexp.compose([*words, *more]), tmp_path / strategy)
         found[strategy] = result.summary["metrics"]["test"]["rmse"]
     assert max(abs(rmse - found["cpu"]) for rmse in found.values()) <= 0.005

@@ -113,6 +113,7 @@ def test_a_device_of_its_own_changes_no_value(monkeypatch: pytest.MonkeyPatch, t
                 f"strategy={strategy}",
                 f"runtime={runtime}",
                 "output.plots=false",
+                "output.baselines=false",
                 "output.tensorboard=false",
                 f"output.cache={tmp_path / 'cache'}",
             ]

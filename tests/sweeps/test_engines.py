@@ -185,7 +185,14 @@ def test_a_sweep_with_submitit_has_the_results_of_a_sweep_without(
 ) -> None:
     pytest.importorskip("submitit")
     monkeypatch.chdir(tmp_path)
-    small = ["data.examples=500", "data.users=60", "data.items=80", "output.plots=false", "output.tensorboard=false"]
+    small = [
+        "data.examples=500",
+        "data.users=60",
+        "data.items=80",
+        "output.plots=false",
+        "output.baselines=false",
+        "output.tensorboard=false",
+    ]
     words = ["seed=1,2", "train.steps=3", f"output.cache={tmp_path / 'cache'}", *small]
     assert sweep(["hydra/launcher=submitit_local", *words, "hydra.sweep.dir=there"])
     assert sweep([*words, "hydra.sweep.dir=here"])

@@ -22,7 +22,13 @@ def test_one_table_of_several_ways(
     monkeypatch.chdir(tmp_path)
     np.save("mine.npy", np.random.default_rng(0).normal(size=(ROWS, DIM)).astype(np.float32))
     words = ["experiment=initialization", f"init={','.join(WAYS)}", "pretrained.path=mine.npy", "train.steps=3"]
-    words += ["freeze=table", "output.plots=false", "output.tensorboard=false", "output.cache=cache"]
+    words += [
+        "freeze=table",
+        "output.plots=false",
+        "output.baselines=false",
+        "output.tensorboard=false",
+        "output.cache=cache",
+    ]
     assert commands.main(["run", "-m", *words, "hydra.sweep.dir=s"]) == 0
     jobs = json.loads(Path("s/sweep.json").read_text())["jobs"]
     assert [(job["overrides"]["init"], job["status"]) for job in jobs] == [(way, "completed") for way in WAYS]

@@ -90,7 +90,15 @@ def test_an_error_of_the_search_is_raised_by_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_that_is_pruned_ends_tidily(tmp_path: Path) -> None:
     words = ["train.steps=40", "train.epochs=null", "train.batch_size=64", "train.evaluate_every=10"]
-    spec = embexp.compose([*words, "data.examples=2000", "output.plots=false", f"output.cache={tmp_path / 'cache'}"])
+    spec = embexp.compose(
+        [
+            *words,
+            "data.examples=2000",
+            "output.plots=false",
+            "output.baselines=false",
+            f"output.cache={tmp_path / 'cache'}",
+        ]
+    )
     (tmp_path / "0").mkdir()
     with progress.answered(tmp_path, [0], "log_loss", lambda number, step, value: step == 20):
         result = single.run(spec, tmp_path / "0", Observer(lambda: progress.listeners(tmp_path, 0)))

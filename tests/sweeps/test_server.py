@@ -44,6 +44,7 @@ QUICK = (
     "train.steps=30",
     "checkpoint.every_steps=3",
     "output.plots=false",
+    "output.baselines=false",
     "output.tensorboard=false",
     "output.cache=cache",
     "hydra.launcher.jobs=2",

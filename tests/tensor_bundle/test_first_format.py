@@ -175,7 +175,12 @@ def test_commands_and_runs(tmp_path: Path, forked: Path) -> None:
     (tmp_path / "old.tokens.txt").write_text("".join(f"{row}\n" for row in range(40)))
     overrides = [
         *("data.examples=500", "data.items=40", "model=mlp", "train.steps=2", "train.epochs=null"),
-        *("output.plots=false", "output.tensorboard=false", f"output.cache={tmp_path}/of-runs"),
+        *(
+            "output.plots=false",
+            "output.baselines=false",
+            "output.tensorboard=false",
+            f"output.cache={tmp_path}/of-runs",
+        ),
         *("pretrained@tables.item.pretrained=file", f"tables.item.pretrained.path={tmp_path}/old"),
         *("tables.item.pretrained.key=t", "tables.item.dim=8", "freeze@tables.item.freeze=pretrained_rows"),
         *(f"restore.path={tmp_path}/old", "restore.only=[b]", "+restore.rename={b: head.logit/bias}"),
