@@ -151,7 +151,7 @@ def lines_of(run: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key != "timing"} for line in found]
 
 
-LOGGED = (*SMALL[:-4], "train.log_every=1", "train.steps=200", *SMALL[-3:], "checkpoint.every_steps=60")
+LOGGED = (*DATA, "train.log_every=1", "train.steps=200", *SMALL[len(DATA) + 1 :], "checkpoint.every_steps=60")
 
 
 @pytest.fixture(scope="module")
