@@ -13,6 +13,8 @@ from embexp.runs.verification import verify
 from embexp.training import simple_models
 from tests import short_runs
 
+FITTED = "output.baselines=true"
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> short_runs.Run:
@@ -27,7 +29,7 @@ def in_this_process(again: rerun.Rerun, directory: Path) -> None:
 
 
 def test_a_run_is_compared_with_logistic_regression(run: short_runs.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run("seed=1")
+    result = run("seed=1", FITTED)
     fitted = result.summary["baselines"]["logistic_regression"]
     assert set(fitted) == {"validation", "test"}
     assert fitted["test"].keys() == result.summary["metrics"]["test"].keys()
@@ -40,8 +42,8 @@ def test_a_run_is_compared_with_logistic_regression(run: short_runs.Run, monkeyp
     assert any(" is worse than logistic regression's " in line for line in result.summary["warnings"])
 
     monkeypatch.setattr(simple_models, "predictions", None)  # not called again: seed changes no data
-    assert run("seed=2").summary["baselines"]["logistic_regression"] == fitted
-    assert run("seed=1", "output.baselines=false").summary["baseline_fits"] == {}
+    assert run("seed=2", FITTED).summary["baselines"]["logistic_regression"] == fitted
+    assert run("seed=1").summary["baseline_fits"] == {}
 
     found = verify(result.directory, again=in_this_process)
     assert found.identical, found
@@ -59,6 +61,6 @@ def test_a_failing_fit_loses_no_run(run: short_runs.Run, monkeypatch: pytest.Mon
         raise MemoryError("no room")
 
     monkeypatch.setattr(simple_models, "predictions", fails)
-    summary = run("data.items=70").summary
+    summary = run("data.items=70", FITTED).summary
     assert list(summary["baselines"]) == ["constant"]
     assert any(line.startswith("output.baselines: logistic regression could not be") for line in summary["warnings"])
