@@ -36,6 +36,8 @@ _COMMAND = """#!{python} -IS
 import array, json, os, socket, sys
 if sys.argv[1:2] == ["-I"]:  # it needs no module of embexp
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+if "strategy.reproducible=processors" in sys.argv:  # it loads NumPy and TensorFlow with other kernels
+    os.execv({python!r}, [{python!r}, "-P", "-m", "embexp", *sys.argv[1:]])
 with socket.socket(socket.AF_UNIX) as to:
     to.connect({address!r})
     words = [os.path.basename(sys.argv[0]), sys.argv[1:], os.getcwd(), dict(os.environ), {executable!r}]

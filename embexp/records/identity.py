@@ -96,7 +96,7 @@ def identity(strategy: Strategy, content: str, code: str | None, files: Mapping[
     """
     threads = machine.kernel_threads(strategy.intra_op_threads, strategy.inter_op_threads)
     pieces, onednn = machine.pieces(strategy.wanted_pieces), machine.onednn(strategy.kernels["onednn"])
-    return Identity(content, code, threads, pieces, onednn, machine.kernel_flags(), files)
+    return Identity(content, code, threads, pieces, onednn, machine.kernel_flags(portable=strategy.portable), files)
 
 
 def content_id(

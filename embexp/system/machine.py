@@ -163,19 +163,20 @@ def portable_flags() -> dict[str, str]:
     They are read when a library is loaded: by oneDNN, by NumPy, and by OpenBLAS, which NumPy brings along.
     """
     version = tuple(int(each) for each in metadata.version("numpy").split(".")[:2])
-    features = ("X86_V4", "AVX512_ICL", "AVX512_SPR")
+    features = "X86_V4 AVX512_ICL AVX512_SPR"
     if version < (2, 4):
-        features = ("AVX512F", "AVX512CD", "AVX512_SKX", "AVX512_CLX", "AVX512_CNL", "AVX512_ICL")
+        features = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL"
     return {
         "ONEDNN_MAX_CPU_ISA": "AVX2",
-        "NPY_DISABLE_CPU_FEATURES": " ".join(features),
+        "NPY_DISABLE_CPU_FEATURES": features,
         "OPENBLAS_CORETYPE": "Haswell",
     }
 
 
-def kernel_flags() -> dict[str, str]:
-    """The values of `FLAGS` that are set."""
-    return {name: os.environ[name] for name in KERNEL_FLAGS if os.environ.get(name)}
+def kernel_flags(*, portable: bool = False) -> dict[str, str]:
+    """The values of `KERNEL_FLAGS` that are set, or will be: see `portable_flags`."""
+    found = {name: os.environ[name] for name in KERNEL_FLAGS if os.environ.get(name)}
+    return {**portable_flags(), **found} if portable else found
 
 
 def _number(name: str) -> int:

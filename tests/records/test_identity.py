@@ -9,7 +9,7 @@ import pytest
 
 import embexp
 from embexp.records import identity
-from embexp.specs.strategies import CPU, TPU, Mirrored, OneDNN, TPUSimulator
+from embexp.specs.strategies import CPU, TPU, Mirrored, OneDNN, Reproducible, TPUSimulator
 from embexp.system import machine
 
 
@@ -92,6 +92,20 @@ def test_onednn_is_a_part(run_id: Callable[..., str], monkeypatch: pytest.Monkey
         )
         found.append(run_id(CPU()))
     assert found[0] != found[1] == run_id(CPU(onednn=OneDNN.OFF)) != run_id(CPU(onednn=OneDNN.ON))
+
+
+def test_portable_kernels_are_a_part_before_they_are_chosen(
+    run_id: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `plan` tells the id without choosing any."""
+    for flag in machine.portable_flags():
+        monkeypatch.delenv(flag, raising=False)
+    portable = CPU(reproducible=Reproducible.PROCESSORS)
+    found = run_id(portable)
+    assert found not in (run_id(CPU(onednn=OneDNN.ON, pieces=portable.wanted_pieces)), run_id(CPU()))
+    for flag, text in machine.portable_flags().items():
+        monkeypatch.setenv(flag, text)
+    assert run_id(portable) == found
 
 
 def test_a_run_may_go_on_elsewhere_but_not_with_other_code() -> None:

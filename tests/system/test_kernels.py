@@ -81,3 +81,28 @@ def test_onednn_by_the_processor(features: str, wanted: str, used: bool, monkeyp
 def test_only_flags_that_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, XLA_FLAGS="--xla_cpu_enable_fast_math=true", TF_XLA_FLAGS="")
     assert machine.kernel_flags() == {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}
+
+
+NUMBERS = """
+import hashlib, sys
+from embexp.system import environment
+environment.choose_kernels(portable=sys.argv[1] == "portable")
+import numpy as np
+numbers = np.abs(np.random.default_rng(0).normal(size=1000))
+print(np.lib.introspect.opt_func_info(func_name="^exp$", signature="float64")["exp"]["dd"]["current"])
+print(hashlib.sha256(np.exp(numbers).tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.skipif("avx512f" not in machine.processor().features, reason="the processor has no wider vectors")
+def test_portable_kernels_have_no_wider_vectors() -> None:
+    """NumPy's exponential of AVX-512 has other last bits than the C library's, which others take."""
+    own = {name: text for name, text in os.environ.items() if name not in machine.KERNEL_FLAGS}
+    found = []
+    for which in ("portable", "own"):
+        command = [sys.executable, "-W", "error", "-c", NUMBERS, which]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, env=own)
+        found.append(result.stdout.split())
+    (portable, bits), (widest, others) = found
+    assert ("512" in portable or "V4" in portable, "512" in widest or "V4" in widest) == (False, True)
+    assert bits != others
