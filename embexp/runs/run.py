@@ -366,6 +366,10 @@ def _check_portable() -> None:
             f"{asked} this process has imported NumPy and TensorFlow with other kernels: start a new one, or set"
             f" {setting} before the import"
         )
+    if native.library("portable") is None:
+        raise RunError(
+            f"{asked} its operations are not built: install a C++ compiler, and run python -m embexp.system.native"
+        )
 
 
 def prepare_operations(strategy: specs.Strategy, say: Callable[[str], object]) -> str | None:

@@ -40,6 +40,7 @@ KERNEL_FLAGS = (
     "TF_SET_ONEDNN_FPMATH_MODE",
     "TF_XLA_FLAGS",
     "XLA_FLAGS",
+    "EMBEXP_PORTABLE",
 )
 """Environment variables that change kernels, beside those that `kernel_threads` and `onednn` follow."""
 
@@ -47,6 +48,8 @@ ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 """The environment variable by which TensorFlow is told whether to use oneDNN, before it is imported."""
 PIECES = "EMBEXP_PIECES"
 """The environment variable with the number of pieces of a run that is repeated."""
+PORTABLE = "EMBEXP_PORTABLE"
+"""The environment variable by which fused operations have the bits of `native_code/portable.cc`."""
 _FEWEST_PIECES = 4
 """With 8, small steps on two cores take a sixth longer."""
 _ASKED = "tensorflow.python.util._pywrap_util_port"
@@ -160,7 +163,7 @@ def onednn(wanted: bool | None = None) -> bool:
 def portable_flags() -> dict[str, str]:
     """The environment variables without which libraries choose kernels beyond AVX2.
 
-    They are read when a library is loaded: by oneDNN, by NumPy, and by OpenBLAS, which NumPy brings along.
+    They are read when a library is loaded: by oneDNN, by NumPy, by OpenBLAS, which NumPy brings along, and by ours.
     """
     version = tuple(int(each) for each in metadata.version("numpy").split(".")[:2])
     features = "X86_V4 AVX512_ICL AVX512_SPR"
@@ -170,6 +173,7 @@ def portable_flags() -> dict[str, str]:
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "NPY_DISABLE_CPU_FEATURES": features,
         "OPENBLAS_CORETYPE": "Haswell",
+        PORTABLE: "1",
     }
 
 

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include "unsupported/Eigen/CXX11/Tensor"
@@ -35,14 +36,33 @@ using namespace Eigen::internal;
 #define EMBEXP_UNARY(name, functor)                                                                   \
   EIGEN_ALWAYS_INLINE float name(float x) { return functor<float>()(x); }                            \
   EIGEN_ALWAYS_INLINE Packet name(const Packet& x) { return functor<float>().template packetOp<Packet>(x); }
-EMBEXP_UNARY(Rsqrt, scalar_rsqrt_op)
+EMBEXP_UNARY(OwnRsqrt, scalar_rsqrt_op)
 EMBEXP_UNARY(Sqrt, scalar_sqrt_op)
-EMBEXP_UNARY(Inverse, scalar_inverse_op)
+EMBEXP_UNARY(OwnInverse, scalar_inverse_op)
 EMBEXP_UNARY(Log1p, scalar_log1p_op)
 EMBEXP_UNARY(Expm1, scalar_expm1_op)
 EIGEN_ALWAYS_INLINE float PowOf(float x, float y) { return scalar_pow_op<float, float>()(x, y); }
 EIGEN_ALWAYS_INLINE Packet PowOf(const Packet& x, float y) {
   return scalar_pow_op<float, float>().packetOp(x, pset1<Packet>(y));
+}
+
+// What `portable.cc` has in their place, where this process has loaded it.
+inline const bool portable = std::getenv("EMBEXP_PORTABLE") != nullptr;
+template <typename P>
+EIGEN_ALWAYS_INLINE P ExactInverse(const P& x) {
+  return pdiv(pset1<P>(1.0f), x);
+}
+template <typename P>
+EIGEN_ALWAYS_INLINE P ExactRsqrt(const P& x) {
+  return ExactInverse(Sqrt(x));
+}
+template <typename P>
+EIGEN_ALWAYS_INLINE P Inverse(const P& x) {
+  return portable ? ExactInverse(x) : OwnInverse(x);
+}
+template <typename P>
+EIGEN_ALWAYS_INLINE P Rsqrt(const P& x) {
+  return portable ? ExactRsqrt(x) : OwnRsqrt(x);
 }
 
 }  // namespace functions
