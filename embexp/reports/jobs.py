@@ -81,8 +81,12 @@ def record_changes(directory: Path, noted: str | None, *, quick: bool = False) -
         noted: digest of the inventory in the ledger, see `noted_inventory`; None: there is none.
         quick: see `inventory.changes`.
     """
-    by_ledger = inventory.compare(directory, noted, where="the ledger of the sweep")
-    return inventory.changes(directory, quick=quick) + by_ledger
+    return inventory.changes(directory, quick=quick) + inventory_changes(directory, noted)
+
+
+def inventory_changes(directory: Path, noted: str | None) -> tuple[Change, ...]:
+    """What shows that a run's inventory is not the one of which the ledger of its sweep has the digest, if it has."""
+    return inventory.compare(directory, noted, where="the ledger of the sweep")
 
 
 def noted_inventory(directory: Path) -> str | None:

@@ -19,7 +19,7 @@ from embexp.errors import EmbexpError, RunError
 from embexp.records import differences, inventory
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder, check_code, named_functions
-from embexp.reports.jobs import noted_inventory, record_changes
+from embexp.reports.jobs import inventory_changes, noted_inventory
 from embexp.reports.results import Results
 from embexp.runs import run as single
 from embexp.runs import saving
@@ -87,7 +87,7 @@ def resume(
 
     Raises:
         NotARunError: there is no run in the directory.
-        DataError: a file of the run was changed since it was interrupted.
+        DataError: a file of the run was changed since it was interrupted, or has ended.
         RunError: it can't be resumed, as its data or files have changed, fails, or another process has the directory.
         UsageError: the spec names code that isn't allowed.
     """
@@ -128,17 +128,17 @@ def resume_run(
 ) -> RunResult:
     """Completes a single run; see `resume`."""
     folder, say = RunFolder(directory), observer.say
+    inventory.check_whole(directory)
     summary = folder.read_summary() if folder.summary.exists() else None
     if changed is None and summary is not None and summary["status"] != "interrupted":
         ended = f"the run has ended after {summary['steps']:,} steps ({summary['status']})"
         if inventory.digest_of(directory) is not None:
-            say_changes(directory, say)
+            say_if_replaced(directory, say)
             say(f"{ended}; nothing is left to do")
             return RunResult(directory, summary)
         say(f"{ended}, and was killed before its last file: completing its files")
         return single.finish(folder, observer)
     check_code(named_functions(spec), allow_code, record=folder.spec)
-    inventory.check_whole(directory)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
         unbuilt = single.prepare_operations(spec.strategy, say)
         strategy = single.prepare_machine(spec.strategy)
@@ -179,9 +179,9 @@ def resume_run(
         return single.complete(prepared, strategy, folder, observer, saved=saved, unbuilt=unbuilt)
 
 
-def say_changes(directory: Path, say: Callable[[str], object]) -> None:
-    """Warns of files of a run, or a study, that has ended, which are not as it wrote them."""
-    if lost := inventory.losses(record_changes(directory, noted_inventory(directory))):
+def say_if_replaced(directory: Path, say: Callable[[str], object]) -> None:
+    """Warns of a run, or a study, whose inventory is not the one that its sweep has noted."""
+    if lost := inventory_changes(directory, noted_inventory(directory)):
         say(f"warning: {inventory.warning(directory, lost)}")
 
 

@@ -247,15 +247,24 @@ def test_a_damaged_coverage_is_no_crash_of_resume(copy: Path) -> None:
     SafeConsole(file=io.StringIO()).print(Results(RunFolder(copy).read_summary(), copy))
 
 
-@pytest.mark.parametrize("change", [flip, lambda path: path.rename(path.with_name("moved")), os.unlink])
-def test_resume_warns_of_other_files_of_a_finished_run(copy: Path, change: Callable[[Path], object]) -> None:
-    data = max((copy / "checkpoints" / "final").glob("checkpoint.data-*"), key=lambda path: path.stat().st_size)
-    change(data)
-    said: list[str] = []
-    assert experiment.resume(copy, observer=Observer(say=said.append)).status == "completed"
-    kind, name = "changed" if data.exists() else "removed", data.relative_to(copy)
-    assert said[0] == f"warning: the record of {copy} is not as the run wrote it ({kind}: {name}): embexp verify {copy}"
-    assert said[1].endswith("nothing is left to do")
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("checkpoints/final/state.json", flip),
+        ("metrics.jsonl", flip),
+        ("vocabularies/user.tsv", swap_lines),
+        ("manifest.json", os.unlink),
+    ],
+)
+def test_a_finished_run_with_other_changed_files_is_refused_by_resume(
+    copy: Path, name: str, change: Callable[[Path], object]
+) -> None:
+    change(copy / name)
+    kind = "changed" if (copy / name).exists() else "removed"
+    with pytest.raises(
+        DataError, match=rf"not as the run wrote it \({kind}: {name}\); put those files back, or remove"
+    ):
+        experiment.resume(copy)
 
 
 def test_a_log_is_recorded_whole_and_a_sealed_one_stays_as_it_is(log: Path, tmp_path: Path, forked: Path) -> None:

@@ -24,7 +24,7 @@ usage: embexp resume DIR [OVERRIDES] [--allow-code MODULE:FUNCTION]
 Completes a run from its newest complete checkpoint, in its own directory. Tables, slots, model and metrics end as if it
 had never been interrupted. Without a checkpoint, it starts again. A run that was killed after its training gets its
 last files. A finished run does not change, unless an override makes it longer. A run whose files were
-changed since is not continued.
+changed since is refused, finished or not.
 
 In the directory of a sweep, completes its jobs as they were planned, even if YAML files have changed. Finished jobs
 are kept, interrupted and cancelled ones continue from their newest checkpoints, and failed ones are tried again. Jobs

@@ -128,7 +128,8 @@ def resuming(begin: Begin) -> Resume:
             if lost := inventory.lost_results(directory):
                 observer.say(f"missing: {', '.join(lost)}; what is missing is done again")
             elif (summary := folder.read_summary())["status"] != "interrupted":
-                experiment.say_changes(directory, observer.say)
+                inventory.check_whole(directory)
+                experiment.say_if_replaced(directory, observer.say)
                 observer.say(f"all runs of the study have ended ({summary['status']}); nothing is left to do")
                 return RunResult(directory, summary)
         return begin(spec, directory, observer, None)
