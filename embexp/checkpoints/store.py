@@ -7,6 +7,7 @@ A checkpoint is TensorFlow's object-based one, with the tables under the keys th
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -227,7 +228,8 @@ def _replace(write_to: Callable[[str], object], directory: Path, finish: Callabl
 def _reason(error: Any) -> str:
     """Why a file can't be written, of an `OSError` or an error of TensorFlow, and what helps."""
     text = machine_faults.reason(error)
-    return f"{text}; checkpoint.keep=1 keeps fewer" if machine_faults.is_full(error) else text
+    is_full = machine_faults.is_full(error, (errno.ENOSPC, errno.EDQUOT))
+    return f"{text}; checkpoint.keep=1 keeps fewer" if is_full else text
 
 
 def link(directory: Path, target: Path, *, finish: Callable[[Path], object] = lambda temporary: None) -> Path:

@@ -140,7 +140,7 @@ def complete(
             saver = saving.RunSaver(prepared, started, folder)
             with plotted_if_diverged(prepared, started, folder):
                 lines = MetricsFile(folder.metrics, strategy.timing, saver.full)
-                saver.flush = lines.flush
+                saver.waiting = lines.waiting
                 outcome = train(prepared, started, saver, [*listeners, tracking, lines], saved, replay)
             final_step = spec.train.early_stopping.final_step(outcome.steps, outcome.best_step)
             if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it

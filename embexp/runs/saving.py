@@ -46,7 +46,7 @@ class RunSaver:
         stopping: follows the validation metric; None: nothing does.
         resumed_at: steps at which the run was resumed so far.
         warn: called with a sentence when a checkpoint can't be written.
-        flush: writes the lines of metrics.jsonl that wait for room, without which a run can't go on from a checkpoint.
+        waiting: returns the lines that wait until metrics.jsonl has room: a checkpoint has them, for a resumption.
         progress: called as a checkpoint is written.
     """
 
@@ -56,7 +56,7 @@ class RunSaver:
     stopping: EarlyStopping | None = None
     resumed_at: tuple[int, ...] = ()
     warn: Callable[[str], object] = print
-    flush: Callable[[], object] = lambda: None
+    waiting: Callable[[], str] = lambda: ""
     progress: Progress = quiet
     _background: BackgroundDirectories = field(default_factory=BackgroundDirectories, repr=False)
     _increments: IncrementalSaves | None = field(default=None, repr=False)
@@ -200,7 +200,7 @@ class RunSaver:
 
     def _add_state(self, directory: Path, outcome: Outcome) -> None:
         """Adds the state of the run to a checkpoint that is being written."""
-        self.flush()
+        waiting = self.waiting()
         started, stopping = self.started, self.stopping
         touched = {
             name: np.packbits(mask)
@@ -217,6 +217,7 @@ class RunSaver:
             else {"best": stopping.best, "waited": stopping.waited, "perfect": stopping.perfect},
             "drift": started.watch.reported,
             "appended": sizes_on_disk(self.folder),
+            "waiting": waiting,
             "resumed_at": self.resumed_at,
             "summary": describe(self.prepared, started) | {"steps": outcome.steps},
             "files": {
@@ -304,6 +305,8 @@ def adopted(saved: SavedStep, folder: RunFolder, continued: str) -> SavedStep:
 def cut_back(folder: RunFolder, saved: SavedStep | None) -> None:
     """Removes what a run wrote after a checkpoint: lines of metrics.jsonl, events, checkpoints, results.
 
+    Lines of metrics.jsonl that waited for room when it was saved are written.
+
     Args:
         saved: the checkpoint; None: from its beginning.
 
@@ -324,6 +327,9 @@ def cut_back(folder: RunFolder, saved: SavedStep | None) -> None:
             os.truncate(path, size)
         else:
             path.unlink(missing_ok=True)
+    if saved is not None and (waiting := saved.state.get("waiting")):  # earlier versions saved nothing while lines waited
+        with files.naming(folder.metrics), folder.metrics.open("a", encoding="utf-8") as file:
+            file.write(waiting)
     if saved is None:
         shutil.rmtree(folder.estimator, ignore_errors=True)
     directories = store.step_directories(folder.checkpoints)

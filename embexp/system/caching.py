@@ -31,12 +31,16 @@ _ABANDONED_SECONDS = 24 * 3600.0
 _NAME = ".content.json"
 
 
-def cache_folder(named: str | None) -> Path:
-    """The cache: the folder `named`, or `embexp` in the user's cache folder (XDG base directories)."""
+def cache_folder(named: str | None, setting: str = "output.cache") -> Path:
+    """The cache: the folder `named`, or `embexp` in the user's cache folder (XDG base directories).
+
+    Args:
+        setting: what names it, for errors.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
     own = (Path(base) if base else Path.home() / ".cache") / "embexp"
     found = own if named is None else Path(os.path.expanduser(named))
-    machine_faults.name_place(found, "output.cache")
+    machine_faults.name_place(found, setting)
     return found
 
 

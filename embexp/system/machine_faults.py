@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import resource
+from collections.abc import Sequence
 
 _ELSEWHERE = (
     "name another place: hydra.run.dir for a run, hydra.sweep.dir for a sweep, output.cache for the cache, the variable"
@@ -23,7 +24,9 @@ _IN_THE_WAY = f"a folder is needed where a file is: move it, or {_ELSEWHERE}"
 _REMEDIES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
-    errno.EFBIG: "the file system, or the limit of this shell (ulimit -f), allows no file of that size",
+    errno.EFBIG: (
+        "no file of that size is allowed here: raise the limit of this shell (ulimit -f), or take another file system"
+    ),
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
     errno.EROFS: _ELSEWHERE,
@@ -129,9 +132,12 @@ def _without_addresses(error: BaseException | None) -> str:
     return words
 
 
-def is_full(error: BaseException) -> bool:
-    """Whether a disk, a quota or a limit has no room for what was to be written; also an error of TensorFlow."""
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+def is_full(error: BaseException, full: Sequence[int] = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)) -> bool:
+    """Whether a disk, a quota or a limit has no room for what was to be written; also an error of TensorFlow.
+
+    Args:
+        full: the numbers of the system's errors that say so.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in full
     return any(os.strerror(number) in str(error) for number in full)

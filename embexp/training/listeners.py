@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -123,7 +124,7 @@ class MetricsFile(Listener):
     and what `of_time` returns. Numbers that JSON lacks are the strings "NaN", "Infinity" and "-Infinity", which
     `float()` accepts.
 
-    Lines for which the disk has no room wait for the next one, or for `flush`.
+    Lines for which the disk has no room wait for the next one, for `waiting` or for `flush`.
     """
 
     def __init__(
@@ -185,6 +186,12 @@ class MetricsFile(Listener):
                 raise
             if not is_late:
                 self._full(error)
+
+    def waiting(self) -> str:
+        """The lines that wait and still can't be written."""
+        with contextlib.suppress(OSError):
+            self.flush()
+        return self._waiting.decode("utf-8")
 
     def flush(self) -> None:
         """Writes the lines that wait.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -212,6 +213,28 @@ def test_the_disk_is_full_while_lines_are_logged(
         assert not [each for each in run.rglob("*") if each.name.endswith(".part")]
 
 
+def test_only_the_lines_find_no_room(
+    said: Said, cache: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints are written nevertheless, with the lines that wait, and a resumption has these."""
+    from embexp.training.listeners import MetricsFile
+
+    real, run = MetricsFile.flush, tmp_path / "run"
+
+    def flush(lines: MetricsFile) -> None:
+        if len(lines_of(run)) >= 70:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), f"{run}/metrics.jsonl")
+        real(lines)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsFile, "flush", flush)
+        line = said("run", *LOGGED, f"output.cache={cache}", f"hydra.run.dir={run}")
+    assert line.startswith(f"embexp: {run}/metrics.jsonl: File too large: ")
+    assert {each.name for each in (run / "checkpoints").iterdir()} >= {"final", "step_00000180"}
+    assert commands.main(["resume", str(run)]) == 0
+    assert lines_of(run) == lines_of(whole)
+
+
 def test_the_disk_of_a_sweep_is_full(said: Said, cache: Path, tmp_path: Path) -> None:
     with disks.small(tmp_path / "disk", kilobytes=40) as disk:
         line = said("run", "-m", "seed=0,1", *SMALL, f"output.cache={cache}", f"hydra.sweep.dir={disk}/sweep")
@@ -221,8 +244,8 @@ def test_the_disk_of_a_sweep_is_full(said: Said, cache: Path, tmp_path: Path) ->
 def test_the_cache_of_vectors_is_full(said: Said, vectors: Path, tmp_path: Path) -> None:
     with disks.small(tmp_path / "disk", kilobytes=200) as disk:
         line = said("vectors", "info", str(vectors), "--cache", f"{disk}/cache")
-        assert f"{disk}/cache/vectors-" in line
-        assert "No space left on device" in line
+        assert line.startswith(f"embexp: {disk}/cache/vectors-")
+        assert line.endswith(": No space left on device: make room there, or choose another place by --cache")
         assert [each.name for each in (disk / "cache").iterdir() if each.name != "digests"] == []
 
 

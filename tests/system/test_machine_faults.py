@@ -144,7 +144,7 @@ def test_a_reason_has_nothing_of_tensorflow(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert machine_faults.reason(error) == (
-        "File too large: the file system, or the limit of this shell (ulimit -f), allows no file of that size"
+        "File too large: no file of that size is allowed here: raise the limit of this shell (ulimit -f), or take another file system"
     )
     assert machine_faults.is_full(error)
 
@@ -170,4 +170,4 @@ def test_the_place_that_is_full_is_proposed_and_no_other(tmp_path: Path, monkeyp
     assert said("run/y") == f"run/y: {begin} choose another place by hydra.run.dir"
     assert said("/elsewhere").endswith("output.cache for the cache, the variable EMBEXP_DATA for data sets by name")
     assert said("run/y", errno.EROFS) == "run/y: Read-only file system: choose another place by hydra.run.dir"
-    assert said("run/y", errno.EFBIG).endswith("allows no file of that size")
+    assert said("run/y", errno.EFBIG).endswith("or take another file system")

@@ -165,7 +165,7 @@ def _open(path: Path, options: argparse.Namespace, stages: Stages) -> FileSource
 
     return open_vectors(
         path,
-        cache=caching.cache_folder(options.cache),
+        cache=caching.cache_folder(options.cache, "--cache"),
         format=options.format,
         key=options.key,
         token_column=options.token_column,
