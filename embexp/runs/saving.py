@@ -327,7 +327,9 @@ def cut_back(folder: RunFolder, saved: SavedStep | None) -> None:
             os.truncate(path, size)
         else:
             path.unlink(missing_ok=True)
-    if saved is not None and (waiting := saved.state.get("waiting")):  # earlier versions saved nothing while lines waited
+    if saved is not None and (
+        waiting := saved.state.get("waiting")
+    ):  # earlier versions saved nothing while lines waited
         with files.naming(folder.metrics), folder.metrics.open("a", encoding="utf-8") as file:
             file.write(waiting)
     if saved is None:

@@ -127,7 +127,7 @@ class MultiWorker(Strategy):
                 listening,
                 address,
                 workers=spec.workers,
-                facts={**run.facts, "workers": str(spec.workers)},
+                facts={**run.facts, rendezvous.WORKERS: str(spec.workers)},
                 told={"first_step": run.first_step, "folder": str(run.folder.absolute())},
                 seconds=spec.start_seconds,
                 settings=run.settings,

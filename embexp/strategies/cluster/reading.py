@@ -37,7 +37,7 @@ def together(spec: MultiWorker, place: Place, facts: Mapping[str, str]) -> Itera
     if place.of_one_machine or place.leader is None:
         yield None  # the threads of one process use all processors
         return
-    facts = {**facts, "workers": str(spec.workers)}
+    facts = {**facts, rendezvous.WORKERS: str(spec.workers)}
     if place.worker:
         own = place.own or rendezvous.free_address(place.host)
         joined = rendezvous.join(

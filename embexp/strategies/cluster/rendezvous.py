@@ -29,6 +29,8 @@ PURPOSES = ("commands", "beats")
 _RETRY_SECONDS = 0.2
 SPEC = "spec, data and files"
 """The fact that the settings of a worker describe."""
+WORKERS = "strategy.workers"
+"""The fact of how many workers there are."""
 _SHOWN = 8
 """Settings that are named before the rest are counted."""
 _HELLO_SECONDS = 10.0
@@ -266,7 +268,10 @@ def join(
         return Joined(list(answer["addresses"]), answer["told"], connections)
     except (HungUpError, KeyError) as error:
         _close(connections)
-        raise RunError(f"worker {worker} has no answer from worker 0 at {address}: {error}") from error
+        raise RunError(
+            f"worker {worker} has no answer from worker 0 at {address}: {error}: see what worker 0 says, and whether"
+            f" another process is worker {worker} too, or another program listens there"
+        ) from error
     except RunError:
         _close(connections)
         raise
@@ -309,7 +314,7 @@ def _greet(listening: socket.socket, members: dict[int, Member], workers: int, s
         hello, _ = connection.receive()
         worker, purpose = int(hello["worker"]), str(hello["purpose"])
         facts = {str(name): str(value) for name, value in hello["facts"].items()}
-        facts["workers"] = str(hello["workers"])
+        facts[WORKERS] = str(hello["workers"])
         settings = {str(name): str(value) for name, value in hello["settings"].items()}
         key, process = str(hello["key"]), str(hello["process"])
         comes = Member(str(hello["address"]), facts, settings, hello["fault"], key, process)

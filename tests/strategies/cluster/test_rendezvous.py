@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -46,7 +47,11 @@ class Meeting:
 
     def lead(self, **settings: Any) -> Future[Any]:
         listening = rendezvous.listener(self.address)
-        given = {"workers": self.workers, "facts": FACTS | {"workers": str(self.workers)}, "told": {"first_step": 7}}
+        given = {
+            "workers": self.workers,
+            "facts": FACTS | {rendezvous.WORKERS: str(self.workers)},
+            "told": {"first_step": 7},
+        }
         return self._threads.submit(
             rendezvous.gather, listening, self.address, **(given | {"seconds": self.seconds} | settings)
         )
@@ -104,7 +109,7 @@ def test_settings_that_differ_are_named_instead_of_digests() -> None:
     meeting = Meeting(2)
     ours, theirs = (FACTS | {rendezvous.SPEC: digest} for digest in ("a1", "b2"))
     settings = {f"tables.item{number}.dim": "4" for number in range(12)} | {"seed": "0"}
-    leading = meeting.lead(facts=ours | {"workers": "2"}, settings=settings)
+    leading = meeting.lead(facts=ours | {rendezvous.WORKERS: "2"}, settings=settings)
     other = meeting.join(1, facts=theirs, settings=dict.fromkeys(settings, "8") | {"seed": "0"})
     for result in (leading, other):
         with pytest.raises(RunError) as error:
@@ -159,10 +164,22 @@ def test_the_port_of_a_worker_that_is_taken_is_named_by_all() -> None:
                 result.result(30)
 
 
+def test_a_process_too_many_is_told_where_to_look() -> None:
+    """The run has begun without it, and TensorFlow listens at the port of worker 0."""
+    meeting = Meeting(2)
+    with socket.create_server(rendezvous.split_address(meeting.address)) as server, contextlib.ExitStack() as stack:
+        late = meeting.join(1)
+        for _ in rendezvous.PURPOSES:
+            stack.enter_context(server.accept()[0]).sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" * 3)
+        message = f"worker 1 has no answer from worker 0 at {meeting.address}: .*: see what worker 0 says, and"
+        with pytest.raises(RunError, match=message):
+            late.result(30)
+
+
 def test_another_number_of_workers_is_a_difference() -> None:
     meeting = Meeting(2)
     leading, other = meeting.lead(), meeting.join(1, workers=5)
-    with pytest.raises(RunError, match="workers: worker 1 has 5, worker 0 has 2"):
+    with pytest.raises(RunError, match=r"strategy\.workers: worker 1 has 5, worker 0 has 2"):
         leading.result(30)
     with pytest.raises(RunError):
         other.result(30)
