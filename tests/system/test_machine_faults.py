@@ -144,8 +144,8 @@ def test_a_reason_has_nothing_of_tensorflow(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert machine_faults.reason(error) == (
-        "File too large: no file of that size is allowed here: raise the limit of this shell (ulimit -f), or take another"
-        " file system"
+        "File too large: no file of that size is allowed here: raise the limit of this shell (ulimit -f), or take"
+        " another file system"
     )
     assert machine_faults.is_full(error)
 
