@@ -284,8 +284,15 @@ class Wanted:
     least: float | None = None
     skips: bool = False
 
-    def expected(self, *, missing: bool) -> str:
-        """What a value that is no number should be, for errors; missing: whether it is one that stands for none."""
+    def expected(self, *, missing: bool, beyond: bool = False) -> str:
+        """What a value that is no number should be, for errors.
+
+        Args:
+            missing: whether it is one that stands for none.
+            beyond: whether it is a number that is too large.
+        """
+        if beyond:
+            return f"{NUMBER} that float32 can hold, 3.4e+38 at most"
         return f"{NUMBER}; {SKIP_UNLABELLED}" if missing and self.asked_by == "data.label" else NUMBER
 
 

@@ -233,6 +233,8 @@ def connect(uri: str | None) -> Store:
     """
     # Without these, MLflow sends usage data to its makers, and refuses folders as stores.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # the address may have a password
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # 7 take minutes, and a delivery tries again itself
     uri = chosen(uri)
     _check_server(uri)
     if scheme_of(uri) == "file":

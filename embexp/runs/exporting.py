@@ -141,14 +141,14 @@ def export(
                             source, rows, directory, recommended=recommended, progress=progress
                         )
                     case ExportKind.NPY:
-                        _write_npy(source, rows, directory, progress=progress)
+                        _write_npy(source, rows, directory, out, progress=progress)
                     case ExportKind.WORD2VEC:
-                        _write_word2vec(source, rows, directory, binary=binary, progress=progress)
+                        _write_word2vec(source, rows, directory, out, binary=binary, progress=progress)
                     case ExportKind.PROJECTOR:
                         _write_projector(source, rows, directory, progress=progress)
                     case ExportKind.VECTORS | ExportKind.INDEX:
                         assert recommended is not None
-                        shapes, facts = _write_sides(recommended, directory, library, recall, progress=progress)
+                        shapes, facts = _write_sides(recommended, directory, out, library, recall, progress=progress)
         except OSError as error:
             raise RunError(f"{out} can't be written: {error.strerror or error}") from error
         return Exported(out, shapes, signatures, facts)
@@ -189,7 +189,13 @@ def _check_room(out: Path, kind: ExportKind, tables: Mapping[str, Rows]) -> None
 
 
 def _write_sides(
-    found: Vectors, directory: Path, library: search_index.Library | None, recall: float, *, progress: Progress
+    found: Vectors,
+    directory: Path,
+    out: Path,
+    library: search_index.Library | None,
+    recall: float,
+    *,
+    progress: Progress,
 ) -> tuple[dict[str, tuple[int, int]], dict[str, Any]]:
     """Writes the vectors of users and items with their tokens and, with a library, its index of the items.
 
@@ -212,11 +218,16 @@ def _write_sides(
         facts = index.facts
         files.write_text(directory / "index.json", json.dumps(facts, indent=2) + "\n")
     for name, rows, tokens in zip(("users", "items"), (users, items), found.tokens(), strict=True):
-        vectors.write_vectors(ArrayRows(rows), _strings(tokens), directory / f"{name}.npy", progress=progress)
+        file, other = f"{name}.npy", "embexp.load_run(RUN).vectors() in Python"
+        vectors.write_vectors(
+            ArrayRows(rows), _strings(tokens), directory / file, named=out / file, any_token=other, progress=progress
+        )
     return {"users": users.shape, "items": items.shape}, facts
 
 
-def _write_npy(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> None:
+def _write_npy(
+    run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, out: Path, *, progress: Progress
+) -> None:
     """Writes `NAME.npy` with all rows of each table and, where ids are no row numbers, `NAME.tokens.txt`.
 
     The line of the OOV row is `<oov>`, or empty if that is a token, and so are those of missing and rare values; lines
@@ -233,12 +244,12 @@ def _write_npy(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Pa
             before = ["" if token else text for text, token in zip(shown, tokens_too, strict=True)]
             after = [""] * (rows.rows - vocabulary.size)
             tokens = pa.concat_arrays([_strings(before), vocabulary.known, _strings(after)])
-        other = _any_token(run, name)
-        vectors.write_vectors(rows, tokens, directory / f"{name}.npy", any_token=other, progress=progress)
+        file, other = f"{name}.npy", _any_token(run, name)
+        vectors.write_vectors(rows, tokens, directory / file, named=out / file, any_token=other, progress=progress)
 
 
 def _write_word2vec(
-    run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, binary: bool, progress: Progress
+    run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, out: Path, *, binary: bool, progress: Progress
 ) -> None:
     """Writes word2vec's text, `NAME.vec`, or binary form, `NAME.bin`, with the rows that have a token.
 
@@ -248,16 +259,18 @@ def _write_word2vec(
         DataError: a token that word2vec's files can't hold, or rows that are buckets.
     """
     for name, rows in tables.items():
-        path = directory / f"{name}.{'bin' if binary else 'vec'}"
+        file = f"{name}.{'bin' if binary else 'vec'}"
         vocabulary = run.vocabulary(name)
         if not stands_for_tokens(vocabulary):
             rule = f"the rows of table {name} are {described(vocabulary)}, and word2vec's files hold rows of tokens"
-            raise DataError(f"{path.name}: {rule}; leave the table out, or export it as npy")
+            raise DataError(f"{out / file}: {rule}; leave the table out, or export it as npy")
         known = row_tokens(vocabulary)
         other = _any_token(run, name)
-        _check_word2vec(path, known.tokens, other)
+        _check_word2vec(out / file, known.tokens, other)
         some = SomeRows(rows, np.arange(known.first, known.first + len(known.tokens)))
-        vectors.write_vectors(some, known.tokens, path, any_token=other, progress=progress)
+        vectors.write_vectors(
+            some, known.tokens, directory / file, named=out / file, any_token=other, progress=progress
+        )
 
 
 def _write_projector(
@@ -283,7 +296,7 @@ def _check_word2vec(path: Path, tokens: pa.LargeStringArray, any_token: str) -> 
     row = pc.index(pc.match_substring(tokens, " "), True).as_py()
     if row >= 0:
         raise DataError(
-            f"{path.name}: found the token {excerpt(tokens[row].as_py())}, and word2vec's files hold no tokens with"
+            f"{path}: found the token {excerpt(tokens[row].as_py())}, and word2vec's files hold no tokens with"
             f" blanks; to hold any: {any_token}"
         )
 

@@ -59,6 +59,7 @@ def write_vectors(
     tokens: pa.LargeStringArray | None,
     path: Path,
     *,
+    named: Path | None = None,
     any_token: str = "write .parquet",
     progress: Progress = quiet,
 ) -> None:
@@ -68,19 +69,20 @@ def write_vectors(
         tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` next to a `.npy` or
             `.safetensors`.
         path: where to, replaced if there is one.
+        named: the path that it gets in the end, for messages; None: `path`.
         any_token: what writes a form that holds any token, for messages.
 
     Raises:
         DataError: the form can't hold the tokens, or needs some and there are none.
     """
-    form = form_of(path)
+    form, named = form_of(path), path if named is None else named
     if form in (".vec", ".txt", ".bin"):
-        _check_tokens(path.name, form, source.dim, tokens, any_token)
+        _check_tokens(named, form, source.dim, tokens, any_token)
     chunks = _chunks(source, path, progress)
     with contextlib.ExitStack() as stack:
         place = stored.tokens_path(path) if form in _WITHOUT_TOKENS else None
         if place is not None and tokens is not None:  # it gets its name behind the matrix
-            lines = _lines(path.name, tokens, any_token)
+            lines = _lines(named, tokens, any_token)
             beside = stack.enter_context(files.atomic_write(place))
             beside.write(lines)
             beside.flush()
@@ -154,7 +156,7 @@ def _write_parquet(
             parquet.write_table(pa.table([*columns, vectors], schema=schema))
 
 
-def _lines(name: str, tokens: pa.LargeStringArray, any_token: str) -> bytes:
+def _lines(path: Path, tokens: pa.LargeStringArray, any_token: str) -> bytes:
     """A line for each token.
 
     Raises:
@@ -164,15 +166,15 @@ def _lines(name: str, tokens: pa.LargeStringArray, any_token: str) -> bytes:
     for row, token in enumerate(written):
         if "\n" in token or token.endswith("\r"):
             found = f"the token {excerpt(token)} of row {row + 1}"
-            raise DataError(f"{name}: found {found}, which a line of text can't hold; to hold any: {any_token}")
+            raise DataError(f"{path}: found {found}, which a line of text can't hold; to hold any: {any_token}")
     return "".join(f"{token}\n" for token in written).encode("utf-8")
 
 
-def _check_tokens(name: str, form: str, dim: int, tokens: pa.LargeStringArray | None, any_token: str) -> None:
+def _check_tokens(path: Path, form: str, dim: int, tokens: pa.LargeStringArray | None, any_token: str) -> None:
     """Raises DataError for tokens that would be read back as something else."""
     if tokens is None:
         what = "row" if form == ".bin" else "line"
-        raise DataError(f"{name}: the vectors have no tokens, and each {what} of {form} begins with one; write .npy")
+        raise DataError(f"{path}: the vectors have no tokens, and each {what} of {form} begins with one; write .npy")
     for row, token in enumerate(tokens.to_pylist()):
         if form == ".bin":
             wrong = " " in token or token.startswith("\n")
@@ -187,7 +189,7 @@ def _check_tokens(name: str, form: str, dim: int, tokens: pa.LargeStringArray | 
         if wrong or not token.strip(" \t"):  # rows of blank tokens are left out when they are read
             found = f"the token {excerpt(token)} of row {row + 1}"
             raise DataError(
-                f"{name}: found {found}, which would be read back as something else from {form}; "
+                f"{path}: found {found}, which would be read back as something else from {form}; "
                 f"to hold any: {any_token} ({plural(len(tokens), 'row')} in all)"
             )
 

@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "quotes.csv": (
         text(table(), ", ", quote='"'), "remove the blanks between delimiters and quotes", text(table(), quote='"')
     ),
-    "infinite.csv": (TABLE + "ö1,inf,1\n", "found 'inf' in column 'price', expected a finite number", TABLE),
+    "infinite.csv": (TABLE + "ö1,inf,1\n", "found 'inf' in column 'price', expected a finite number that", TABLE),
     "twice.csv": (TABLE.replace("price", "shop", 1), "two columns have the name 'shop'", TABLE),
     "untyped.inter": (
         TABLE, "write the type behind its name", TABLE.replace("shop,price,y", "shop:token,price:float,y:float")

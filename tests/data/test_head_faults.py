@@ -258,7 +258,10 @@ class TestLines:
             ("u1,i1,a b,1 2,30,", "found nothing in column 'y', expected a finite number; " + SKIP_UNLABELLED),
             ("u1,i1,a b,1 2,30,nan", "found 'nan' in column 'y', expected a finite number; " + SKIP_UNLABELLED),
             ("u1,i1,a b,1 2,30,yes", "found 'yes' in column 'y', expected a finite number"),
-            ("u1,i1,a b,1 2,1e39,1", "found '1e39' in column 'age', expected a finite number"),
+            (
+                "u1,i1,a b,1 2,1e39,1",
+                "found '1e39' in column 'age', expected a finite number that float32 can hold, 3.4e+38 at most",
+            ),
             ("u1,i1,a b,1 x,30,1", "found 'x' in column 'times', expected a finite number"),
             ("u1,i1,a,1 2,30,1", "found 2 weights in column 'times', expected 1, one for each value in column 'tags'"),
             ("u1,i1,a b,,30,1", "found 0 weights in column 'times', expected 2, one for each value in column 'tags'"),

@@ -265,8 +265,14 @@ class TestLaterFaults:
             ("u1,old,1", "found 'old' in column 'age', expected a finite number"),
             ("u1,5,", "found nothing in column 'y', expected a finite number; " + SKIP_UNLABELLED),
             ("u1,5,nan", "found 'nan' in column 'y', expected a finite number; " + SKIP_UNLABELLED),
-            ("u1,1e39,1", "found '1e39' in column 'age', expected a finite number"),
-            ("u1,inf,1", "found 'inf' in column 'age', expected a finite number"),
+            (
+                "u1,1e39,1",
+                "found '1e39' in column 'age', expected a finite number that float32 can hold, 3.4e+38 at most",
+            ),
+            (
+                "u1,inf,1",
+                "found 'inf' in column 'age', expected a finite number that float32 can hold, 3.4e+38 at most",
+            ),
             ("u1," + "9" * 90 + "x,1", f"found '{'9' * 60}…' in column 'age', expected a finite number"),
         ],
     )

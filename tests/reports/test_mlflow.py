@@ -241,9 +241,10 @@ def test_a_password_is_not_remembered() -> None:
     assert Store("sqlite:////tmp/a@b.db", None).without_password == "sqlite:////tmp/a@b.db"
 
 
-def test_nothing_is_sent_to_the_makers_of_mlflow(uri: str) -> None:
+def test_nothing_is_sent_to_the_makers_of_mlflow_and_no_address_is_printed(uri: str) -> None:
     connect(uri)
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] == "true"  # it may have a password
 
 
 def test_a_server_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

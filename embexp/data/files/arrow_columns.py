@@ -181,7 +181,8 @@ def finite_numbers(
             row = place if column.splits is None else int(np.searchsorted(column.splits, place, "right")) - 1
             found = column.values[place].as_py()
             what = f"{'nothing' if found is None else found} in column {one.name!r}"
-            raise BadValue(row, what, one.expected(missing=bool(np.isnan(values[place]))))
+            is_missing, is_beyond = bool(np.isnan(values[place])), bool(np.isinf(rounded[place]))
+            raise BadValue(row, what, one.expected(missing=is_missing, beyond=is_beyond))
         if one.least is not None and (below := np.flatnonzero(values < one.least)).size:
             row, found = int(below[0]), column.values[int(below[0])].as_py()
             raise BadValue(row, f"{found} in column {one.name!r}", f"a weight of at least {one.least:g}")

@@ -124,6 +124,14 @@ def is_number(text: str) -> bool:
         return False
 
 
+def _is_beyond(text: str) -> bool:
+    """Whether a field holds a number that is too large for float32."""
+    try:
+        return abs(float(text)) > _LARGEST
+    except ValueError:
+        return False
+
+
 def is_missing(text: str) -> bool:
     """Whether a field of a column of numbers holds none, by the grammar of the fast reader."""
     text = text.strip()
@@ -336,7 +344,7 @@ class TextTable(UncutTable):
                     number = value if several else self.dialect.number(value)
                     if not (is_number(number) or (one.may_be_missing and is_missing(value))):
                         found = f"{excerpt(value) if value else 'nothing'} {where}"
-                        return found, one.expected(missing=is_missing(value))
+                        return found, one.expected(missing=is_missing(value), beyond=_is_beyond(number))
             if several and one.weighs in fields and one.weighs in self.lists:
                 weighed = len(values_of(one.weighs) or ())
                 if len(values) != weighed:
