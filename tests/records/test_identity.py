@@ -72,6 +72,9 @@ def test_pieces_count_and_threads_do_not(run_id: Callable[..., str], monkeypatch
     assert run_id(CPU()) == run_id(CPU(pieces=8)) != first
     monkeypatch.setenv(machine.PIECES, "4")  # of a record that is repeated
     assert run_id(CPU()) == first
+    for other in ("-3", "x", str(2**70)):
+        monkeypatch.setenv(machine.PIECES, other)
+        assert run_id(CPU()) == run_id(CPU(pieces=8))
 
 
 @pytest.mark.parametrize("flag", ["XLA_FLAGS", "ONEDNN_MAX_CPU_ISA", "TF_SET_ONEDNN_FPMATH_MODE"])
