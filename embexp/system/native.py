@@ -145,16 +145,15 @@ def _compile(compiler: str, missing: list[str], folder: Path, say: Callable[[str
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="embexp-")))
-        running = {}
+        running, group = {}, stack.enter_context(_group_that_ends_with_this_process())
         for name in missing:
             flags = [*tf.sysconfig.get_compile_flags(), *_flags()]
             command = [compiler, *flags, str(_source(name)), "-o", str(made / name), *tf.sysconfig.get_link_flags()]
             started = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=group
             )
             running[name] = stack.enter_context(started)
             stack.callback(_end, started)  # when another has failed, or a signal has come
-            stack.enter_context(_ended_with_this_process(started.pid))
         for process in running.values():
             _, errors = process.communicate()
             if process.returncode:
@@ -167,19 +166,18 @@ def _compile(compiler: str, missing: list[str], folder: Path, say: Callable[[str
 
 
 @contextlib.contextmanager
-def _ended_with_this_process(group: int) -> Iterator[None]:
-    """Within the block, a group of processes is killed as soon as this process ends, even by SIGKILL.
+def _group_that_ends_with_this_process() -> Iterator[int]:
+    """Yields a group of processes that, within the block, is killed as soon as this process ends, even by SIGKILL.
 
-    A shell waits for the end of a pipe that only this process holds.
+    A shell in it waits for the end of a pipe that only this process holds. A process that is started there later holds
+    it until it is in the group, so none escapes.
     """
     reading, writing = os.pipe()
-    script = "read -r line; kill -s KILL -- -$1"
-    watch = subprocess.Popen(
-        ["/bin/sh", "-c", script, "sh", str(group)], stdin=reading, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    script = "read -r line; kill -s KILL 0"
+    watch = subprocess.Popen(["/bin/sh", "-c", script], stdin=reading, stderr=subprocess.DEVNULL, process_group=0)
     os.close(reading)
     try:
-        yield
+        yield watch.pid
     finally:
         watch.kill()
         watch.wait()

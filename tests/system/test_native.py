@@ -6,9 +6,11 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -83,15 +85,27 @@ def test_a_build_that_fails_leaves_nothing(
     assert not list(native.BUILT.glob("*.so*"))
 
 
-def test_compilers_end_with_the_process_that_builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("first", [True, False], ids=["the first", "all"])
+def test_compilers_end_with_the_process_that_builds(folder: Path, monkeypatch: pytest.MonkeyPatch, first: bool) -> None:
+    """Also if that is killed before it has started all of them."""
     compiler(folder, monkeypatch, WAITS)
+    count = 1 if first else len(native.names())
     builder = os.fork()
     if builder == 0:
+        begin = subprocess.Popen
+
+        def popen(command: list[str], **settings: Any) -> Any:
+            process = begin(command, **settings)
+            while first and "-o" in command:  # until it is killed
+                time.sleep(1)
+            return process
+
         with contextlib.suppress(BaseException):
+            subprocess.Popen = popen  # type: ignore[assignment, misc]
             native.build()
         os._exit(1)
     started = folder / "started"
-    while not started.exists() or len(started.read_text().split()) < 2 * len(native.names()):
+    while not started.exists() or len(started.read_text().split()) < 2 * count:
         time.sleep(0.02)
     processes = [psutil.Process(int(number)) for number in started.read_text().split()]
     os.kill(builder, signal.SIGKILL)
