@@ -327,9 +327,8 @@ def cut_back(folder: RunFolder, saved: SavedStep | None) -> None:
             os.truncate(path, size)
         else:
             path.unlink(missing_ok=True)
-    if saved is not None and (
-        waiting := saved.state.get("waiting")
-    ):  # earlier versions saved nothing while lines waited
+    waiting = "" if saved is None else saved.state.get("waiting", "")  # earlier versions kept none
+    if waiting:
         with files.naming(folder.metrics), folder.metrics.open("a", encoding="utf-8") as file:
             file.write(waiting)
     if saved is None:
