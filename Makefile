@@ -18,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(shell $(BIN)/python -c 'import
 unexport PYTHONDONTWRITEBYTECODE
 # All files with cases that are not in every run.
 THOROUGH = $(sort tests/tables/test_frozen_rows.py $(shell grep -rlE 'tests[.](thoroughness|contracts) ' tests --include='test_*.py'; \
-  sed -n 's/^- \(.*\.py\)::.*/tests\/\1/p' tests/left_out.yaml))
+  sed -n 's/^- "\{0,1\}\(.*\.py\)::.*/tests\/\1/p' tests/left_out.yaml))
 OVERRIDES ?=
 NAMES ?=
 FUZZ ?=
