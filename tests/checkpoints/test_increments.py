@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import embexp.checkpoints
@@ -26,6 +26,7 @@ from embexp.tables.table import EmbeddingTable
 from embexp.tensor_bundle.increments import is_incremental, needed
 from embexp.tensor_bundle.index import read_index
 from embexp.vectors import checkpoint as vectors
+from tests.thoroughness import examples
 
 ROWS, DIM, BLOCK = 37, 3, 5
 FROZEN = np.arange(ROWS) % 3 == 0
@@ -103,7 +104,7 @@ MOVES = st.tuples(st.sets(st.sampled_from(MOVING[::3].tolist())), st.sets(st.sam
 """Few rows, which therefore move again and again."""
 
 
-@settings(max_examples=25)
+@examples(10)
 @given(data=st.data(), every=st.integers(1, 5), seed=st.integers(0, 2**32 - 1))
 def test_every_point_is_restored_to_the_bit(tmp_path_factory: Any, data: Any, every: int, seed: int) -> None:
     folder = tmp_path_factory.mktemp("series")

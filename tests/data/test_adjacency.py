@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.columns import Columns, columns_of
@@ -16,6 +16,7 @@ from embexp.data.sources.source import source_of
 from embexp.errors import DataError
 from embexp.specs.data.choices import Adjacency
 from embexp.specs.tables import Feature
+from tests.thoroughness import examples
 
 COLUMNS = Columns(ids={"user": "users", "item": "items"})
 NAME = st.sampled_from(["0", "7", "12", "é", "a-b", "\u2003x"])
@@ -32,7 +33,7 @@ def read(path: Path) -> Scan:
     return scan(data, COLUMNS, cache=path.parent / "cache")
 
 
-@settings(max_examples=25)
+@examples(10)
 @given(
     lists=st.lists(st.tuples(NAME, st.lists(NAME, max_size=4)), min_size=1),
     blank=st.sampled_from([" ", "\t", "  "]),

@@ -3,7 +3,7 @@ import gc
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.batches import evaluation_batches, training_batches
@@ -11,6 +11,7 @@ from embexp.data.columns import Columns
 from embexp.data.examples import Examples, ListColumn
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.machine import anonymous_bytes
+from tests.thoroughness import examples as tried
 
 COUNT = 37
 
@@ -104,7 +105,7 @@ def test_unshuffled_batches_run_on_over_the_end_of_an_epoch():
     assert [rows_of(batch, found) for batch in batches] == [[4, 9, 11, 4], [9, 11, 4, 9]]
 
 
-@settings(max_examples=8)
+@tried(4)
 @given(st.integers(1, 9), st.integers(0, 12), st.booleans())
 def test_starting_at_a_step_gives_the_tail(batch_size, start_step, shuffle):
     found, rows = examples(), np.arange(0, 36, 2)

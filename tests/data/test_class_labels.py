@@ -18,6 +18,7 @@ from embexp.errors import DataError
 from embexp.specs.data.choices import CSV, Parquet
 from embexp.specs.models import Task
 from embexp.specs.tables import Feature
+from tests.thoroughness import examples
 
 FEATURES = {"shop": Feature(table="shop")}
 
@@ -80,6 +81,7 @@ def test_which_value_is_label_1_must_be_known(
         scanned(csv(tmp_path, labels, **settings), Task.BINARY, tmp_path)
 
 
+@examples(10)
 @given(labels=st.lists(st.sampled_from(["cat", "dog", "ox", "Éire", "a b"]), min_size=3, max_size=40))
 def test_classes_are_numbered_in_the_order_of_their_names(
     tmp_path_factory: pytest.TempPathFactory, labels: list[str]

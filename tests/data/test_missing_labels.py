@@ -20,6 +20,7 @@ from embexp.errors import DataError
 from embexp.specs.data.choices import CSV, Parquet
 from embexp.specs.models import Task
 from embexp.specs.tables import Feature
+from tests.thoroughness import examples
 
 FEATURES = {"shop": Feature(table="shop"), "tags": Feature(table="tags"), "size": Feature(table="size")}
 NUMBERS = {"price": {"missing": "mean"}, "size": {"missing": "zero", "indicator": True}}
@@ -93,6 +94,7 @@ ROWS = st.lists(
 ).filter(lambda rows: len([row for row in rows if row[5] not in NULLS]) >= 12)
 
 
+@examples(8)
 @given(
     rows=ROWS,
     how=st.sampled_from(["csv", "semicolons", "parquet", "texts"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from embexp.data import queries
@@ -18,6 +18,7 @@ from embexp.specs.data.graphs import NewEntities, TrainedTriples, Triples
 from embexp.specs.tables import Feature
 from tests import planted_triples
 from tests.planted_triples import Triple
+from tests.thoroughness import examples
 
 FEATURES = {
     "source": Feature(table="entity"),
@@ -60,7 +61,7 @@ def entities_of(triples: list[Triple]) -> set[str]:
     return {name for head, _, tail in triples for name in (head, tail)}
 
 
-@settings(max_examples=12)
+@examples(5)
 @given(
     parts=st.tuples(TRIPLES, TRIPLES, TRIPLES),
     reciprocal=st.booleans(),

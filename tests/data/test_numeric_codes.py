@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.files.forms import are_codes
+from tests.thoroughness import examples
 
 ROWS = 6_000
 
@@ -27,6 +28,7 @@ def test_codes_drawn_at_random_are_known(seed: int, codes: int, last: int) -> No
     assert are_codes(counted(values))
 
 
+@examples(10)
 @given(seed=st.integers(0, 2**32 - 1), scale=st.floats(30, 1e5))
 def test_quantities_are_no_codes(seed: int, scale: float) -> None:
     """Each is smooth, mostly zero or not known, skewed, or counts of rare events."""

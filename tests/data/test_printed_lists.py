@@ -23,6 +23,7 @@ from embexp.data.scan import Scan, encode_in_memory, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
 from embexp.specs.data.choices import CSV, Parquet
+from tests.thoroughness import examples
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.sampled_from(
     ["it's", 'say "a"', "', '", "\\", "a\nb", "None", "nan", "[x]", "'", '"', "é", "\U0001f600", "\ud7ff", "/"]
@@ -150,7 +151,7 @@ lists = st.lists(
 ) | st.lists(st.none() | st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=4), min_size=4, max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@settings(examples(6), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lists)
 @example([["b", "a"], [], None, ["it's", '"'], ["a", None]])
 def test_the_tokens_are_those_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tags: list[Any]) -> None:

@@ -30,6 +30,7 @@ from embexp.data.sources import parquet as parquet_source
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, VocabularyError
 from embexp.specs.data.choices import CSV, Parquet, RecBole
+from tests.thoroughness import examples
 
 COLUMNS = Columns(
     ids={"user": "user", "item": "item", "seen": "item", "tags": "tag"},
@@ -39,7 +40,7 @@ COLUMNS = Columns(
 )
 HEADER = ["user", "item", "seen", "tags", "strength", "price", "age", "rating"]
 LISTS = ("seen", "tags", "strength")
-REUSE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+REUSE = settings(examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 Row = dict[str, Any]
 
@@ -470,7 +471,7 @@ def test_an_unknown_or_missing_value_in_the_test_part_is_an_error_if_wanted(tmp_
 numerals = st.text("0123456789+-.eE_ \tnaifNI", max_size=7)
 
 
-@settings(REUSE, max_examples=150)
+@settings(REUSE, max_examples=examples(60).max_examples)
 @given(text=numerals | st.floats().map(str) | st.sampled_from(["1e39", "-1e39", "3.4e38", "1_0", "0x1", "١", "", " "]))
 def test_both_readers_of_numbers_agree(text: str, tmp_path: Path) -> None:
     """The careful reader must find what stops the fast one, and nothing else."""

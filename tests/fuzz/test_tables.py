@@ -20,7 +20,7 @@ from embexp.errors import UsageError
 from tests.fuzz import configs, tables
 from tests.thoroughness import thorough
 
-FILES, SETTINGS, TRAINED = (200, 200, 200) if thorough() else (10, 12, 2)
+FILES, SETTINGS, TRAINED = (200, 200, 200) if thorough() else (5, 8, 2)
 """Files, lists of settings, and how many of those that get an experiment are trained, a few steps each."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
@@ -20,6 +20,7 @@ from embexp.tensor_bundle import tensor
 from embexp.tensor_bundle import writer as bundle_writer
 from embexp.vectors.alignment import Alignment, RowKind
 from tests.growth.conftest import DIM, END, Made, Runs
+from tests.thoroughness import examples
 
 INITIAL = {"momenta": 0.0, "velocities": 0.0}
 TOKENS = st.lists(st.text("abcÄ\t \\", min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
@@ -67,7 +68,7 @@ def check(made: Made, out: Path, before: list[object], after: list[object]) -> N
     np.testing.assert_array_equal(np.load(out / "provenance" / "item.npy"), [place.get(name, -1) for name in after])
 
 
-@settings(max_examples=25)
+@examples(8)
 @given(old=TOKENS, new=TOKENS, oov=st.booleans(), free=st.integers(0, 3), gone=st.sampled_from(Gone))
 def test_rows_and_slots_go_where_their_token_goes(
     runs: Runs, old: list[str], new: list[str], oov: bool, free: int, gone: Gone
@@ -92,7 +93,7 @@ def test_rows_and_slots_go_where_their_token_goes(
     assert counts["dropped"] == len(before) - len(both)
 
 
-@settings(max_examples=8)
+@examples(3)
 @given(chain=st.lists(TOKENS, min_size=2, max_size=3))
 def test_growing_again_tells_rows_of_the_run_from_later_ones(runs: Runs, chain: list[list[str]]) -> None:
     old = ["a", "b", "zz"]

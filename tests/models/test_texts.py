@@ -8,13 +8,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import ConfigError
 from embexp.models import build as models
 from embexp.models.texts import lengths
 from embexp.specs.models import DENSE, MLP, BagOfWords, Model, TextCNN
+from tests.thoroughness import examples
 
 LENGTH, DIM, CLASSES = 6, 3, 4
 
@@ -55,7 +56,7 @@ def kim(words: np.ndarray, weights: dict[str, np.ndarray], widths: tuple[int, ..
     return np.concatenate(maxima)
 
 
-@settings(max_examples=15)
+@examples(5)
 @given(
     counts=st.lists(st.integers(0, LENGTH), min_size=1, max_size=4),
     widths=st.sampled_from([(1,), (3,), (2, 5), (3, 4, 5)]),

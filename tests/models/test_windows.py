@@ -9,13 +9,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.models import build as models
 from embexp.models import layers, texts
 from embexp.specs.models import TextCNN
 from embexp.system import native
+from tests.thoroughness import examples
 
 built = pytest.mark.skipif(native.library("windows") is None, reason="nothing was built: no C++ compiler")
 SHAPES = [(64, 3, 100, 100), (1, 3, 8, 4), (6, 5, 3, 7), (30, 1, 17, 33), (20, 4, 40, 64)]
@@ -66,7 +67,7 @@ def small(random: np.random.Generator, *shape: int) -> np.ndarray:
     return random.integers(-2, 3, shape).astype(np.float32)
 
 
-@settings(max_examples=25)
+@examples(8)
 @given(
     lengths=st.lists(st.integers(0, 7), min_size=1, max_size=4),
     width=st.integers(1, 9),

@@ -33,6 +33,7 @@ from embexp.reports.page import (
 from embexp.runs import table_maps
 from tests import short_runs
 from tests.reports import swept_runs
+from tests.thoroughness import examples
 
 ASSETS = Path(reports.__file__).parent / "assets"
 VENDOR = ASSETS / "vendor"
@@ -155,6 +156,7 @@ KEYS = st.sampled_from(["initialization", "freeze", "tables", "item", "method", 
 LEAVES = st.none() | st.booleans() | st.floats() | st.text() | st.integers()
 
 
+@examples(10)
 @given(st.dictionaries(KEYS, st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner))))
 def test_any_summary_gives_figures_that_json_has(summary: dict[str, Any]) -> None:
     json.dumps(figures_of(summary), allow_nan=False)

@@ -225,13 +225,16 @@ def test_static_vectors_need_some_that_are_not_random(folder: Path) -> None:
     assert doubtful_settings(control) == []
 
 
-def test_frozen_random_values_are_told(folder: Path, run: Callable[..., single.RunResult]) -> None:
-    frozen = spec_of(folder, "model=bag_of_words", "freeze=table")
-    [warning] = doubtful_settings(frozen)
+def test_frozen_random_values_are_told(folder: Path) -> None:
+    [warning] = doubtful_settings(spec_of(folder, "model=bag_of_words", "freeze=table"))
     assert warning.startswith("tables.word: frozen but not pretrained: random initial values never change")
     assert warning.endswith("choose freeze=random_table")
     [own] = doubtful_settings(spec_of(folder, "model=bag_of_words", "freeze@tables.word.freeze=table"))
     assert own.endswith("choose freeze@tables.word.freeze=random_table")
+
+
+def test_frozen_random_values_are_told_by_the_run(folder: Path, run: Callable[..., single.RunResult]) -> None:
+    [warning] = doubtful_settings(spec_of(folder, "model=bag_of_words", "freeze=table"))
     result = run("model=bag_of_words", "freeze=table", "train.steps=2")
     assert warning in result.summary["warnings"]
     meant = run("model=bag_of_words", "freeze=random_table", "train.steps=2")

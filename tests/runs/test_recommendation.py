@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import embexp
@@ -24,6 +24,7 @@ from embexp.runs.finished import load_run
 from embexp.runs.serving import recommending
 from embexp.system.parallel import Progress
 from embexp.training.listeners import Listener
+from tests.thoroughness import examples
 
 USERS, ITEMS, GROUPS = 30, 24, 3
 TOWERS = (
@@ -400,7 +401,7 @@ def planted(random: np.random.Generator, users: int, items: int) -> recommending
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(3, 400), st.integers(1, 500))
-@settings(max_examples=25, deadline=None)
+@examples(8)
 def test_equal_scores_are_listed_by_number_in_the_graph_too(seed: int, users: int, items: int, k: int) -> None:
     from embexp.runs.serving.best_items import BestItems
     from embexp.runs.serving.inputs import served

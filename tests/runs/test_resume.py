@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -253,12 +254,18 @@ def test_a_scheduler_ends_a_run_and_starts_it_again(killing: Killing, tmp_path: 
     assert content(directory) == content(killing.reference("adagrad"))
 
 
-@pytest.fixture
-def unfinished(killing: Killing, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def killed_at_75(killing: Killing, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed while it wrote the checkpoint of step 75."""
-    directory = tmp_path / "unfinished"
+    directory = tmp_path_factory.mktemp("killed") / "run"
     assert killing.start("adagrad", directory, {"save": 3, "seconds": 0.0}) != 0
     return directory
+
+
+@pytest.fixture
+def unfinished(killed_at_75: Path, tmp_path: Path) -> Path:
+    """A copy of the run that was killed."""
+    return shutil.copytree(killed_at_75, tmp_path / "unfinished")
 
 
 def test_a_torn_checkpoint_is_skipped(killing: Killing, unfinished: Path, capsys: pytest.CaptureFixture[str]) -> None:

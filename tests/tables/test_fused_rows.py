@@ -133,7 +133,7 @@ def trained(
 
 @built
 @pytest.mark.parametrize("kind", KINDS)
-@examples(4)
+@examples(2)
 @given(
     data=st.data(),
     dim=st.sampled_from([1, 4, 7, 8, 12, 32, 50]),

@@ -20,6 +20,7 @@ from embexp.tables.rounding import Precision
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable
+from tests.thoroughness import examples
 
 DIM = 5
 
@@ -84,7 +85,7 @@ def test_any_alignment_is_looked_up_as_it_is_read(mapping: np.ndarray, rows: lis
     np.testing.assert_array_equal(table.read(0, table.rows), whole)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(-1, 6), min_size=1, max_size=30), st.sampled_from(["float16", "bfloat16", "int8"]))
 def test_a_file_of_fewer_bits_is_looked_up_and_read_as_float32(
     mapping: np.ndarray, tmp_path: Path, rows: list[int], kind: str

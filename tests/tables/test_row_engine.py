@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import VocabularyError
@@ -19,6 +19,7 @@ from embexp.tables import fused_rows, inputs, optimizers
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 from tests.exact_rules import Course
+from tests.thoroughness import examples
 
 DIM = 4
 RULES = {
@@ -52,7 +53,7 @@ def state(table: EmbeddingTable) -> dict[str | None, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", RULES)
-@settings(max_examples=5)
+@examples(3)
 @given(seed=st.integers(0, 2**16))
 def test_steps_are_one_application_of_the_summed_gradient(name: str, seed: int) -> None:
     """Two features share the table, ids repeat within and across them; the oracle sums in float64."""

@@ -117,9 +117,12 @@ def test_the_same_scores_for_all_give_the_lists_that_each_would_get(users: list[
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ranx") is None, reason="ranx is not installed")
-def test_metrics_are_those_of_ranx() -> None:
+def test_metrics_are_those_of_ranx(monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        import numba
+
+        monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)  # to compile ranx takes half a minute
         import ranx
 
         generator = np.random.default_rng(0)

@@ -26,6 +26,7 @@ from embexp.vectors.moments import Moments, measure
 from embexp.vectors.transforms import transformation
 from embexp.vectors.transforms.steps import TableRows
 from embexp.vectors.transforms.transformation import Transformation
+from tests.thoroughness import examples
 from tests.vectors.in_memory import Memory, Numbered
 
 READ: TypeAdapter[tuple[Step, ...]] = TypeAdapter(Transform)
@@ -192,7 +193,7 @@ FITTED_TO_DIRECTIONS: dict[str, tuple[Any, Callable[[np.ndarray], np.ndarray]]] 
 
 
 @pytest.mark.parametrize(("steps", "oracle"), FITTED_TO_DIRECTIONS.values(), ids=FITTED_TO_DIRECTIONS)
-@settings(max_examples=30)
+@examples(10)
 @given(
     seed=st.integers(0, 2**32 - 1),
     rows=st.sampled_from([60, 1_000, 30_000]),
