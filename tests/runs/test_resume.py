@@ -77,7 +77,7 @@ EXPERIMENTS = {
         "freeze@tables.item.freeze=pretrained_rows",
         "init@tables.item.init=memory_map",
     ),
-    "frozen table": "tests of resumed and restored runs that are not killed",
+    "frozen table": ("optimizer=adagrad_momentum", *PRETRAINED, "freeze@tables.item.freeze=table"),
     "early stopping": (
         "optimizer=adam",
         "optimizer.learning_rate=0.05",
@@ -96,18 +96,6 @@ EXPERIMENTS = {
     "session": ("runtime=session", "optimizer=adagrad"),
     "estimator": ("runtime=estimator", "optimizer=adam", "train.steps=60", "checkpoint.every_steps=15"),
 }
-ELSEWHERE = {
-    "adagrad": "test_a_torn_checkpoint_is_skipped",
-    "adam, dropout": "test_a_run_is_killed_again_and_again",
-    "split, frozen rows": "its case 'split, incremental'",
-    "adagrad, incremental": "its case 'split, incremental'",
-    "adagrad, by name": "its case 'early stopping'",
-    "the best, cosine": "its case 'early stopping'",
-    "frozen table": "tests of resumed and restored runs that are not killed",
-    "memory-mapped rows": "tests of resumed and restored runs that are not killed",
-    "tpu_simulator": "its case 'mirrored'",
-}
-"""Experiments that are killed and resumed in every run by another test, too."""
 VARYING = ("throughput", "fused_operations", "initialization", "resumed_at")
 """Keys of the summary that tell of time, memory, or the resumption itself."""
 
@@ -203,8 +191,6 @@ def instants(name: str, count: int) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_killed_and_resumed_is_as_if_never_killed(name: str, killing: Killing, tmp_path: Path) -> None:
-    if name in ELSEWHERE and not thorough():
-        pytest.skip(f"in every run by {ELSEWHERE[name]}: see `make test-thorough`")
     expected, killed = content(killing.reference(name)), 0
     for number, when in enumerate(instants(name, 10 if thorough() else 1)):
         directory = tmp_path / str(number)
