@@ -211,7 +211,7 @@ class Starter:
             log: file to which its output and errors are appended.
             gpus: those that it may see; none: all.
         """
-        own_libraries = strategy.kind in _NOT_FORKED or any(strategy.kernels.values())
+        own_libraries = strategy.kind in _NOT_FORKED or strategy.kernels["onednn"] is not None
         if self._command is not None or own_libraries or gpus or not hasattr(os, "fork"):
             command = (self._command or own_command)(self._sweep, number)
             variables = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
