@@ -58,10 +58,11 @@ class Reproducible(StrEnum):
     MACHINE = "machine"
     """On this machine, and on others with the same kind of processor and no more cores than pieces."""
     PROCESSORS = "processors"
-    """On x86 processors with AVX2: no kernel has wider vectors, and there are as many pieces everywhere."""
+    """On x86 processors with AVX2: no kernel has wider vectors, and no operation is cut into pieces."""
 
 
-_PIECES_ANYWHERE = 4
+_PIECES_ANYWHERE = 1
+"""oneDNN takes no more pieces of a product than its numbers fill second caches, which processors have of any size."""
 
 
 def _written(value: object) -> object:
