@@ -1,8 +1,8 @@
 // Operations whose last bits every processor with AVX2 has alike, in the place of TensorFlow's own.
 //
 // Eigen begins a reciprocal, and that of a square root, with an approximation of the processor, and each maker has its
-// own. Here both are divisions, which IEEE 754 rounds to the nearest number. The kernels go before TensorFlow's as soon
-// as this library is loaded.
+// own. Here both are divisions, which IEEE 754 rounds to the nearest number. The kernels go before TensorFlow's where a
+// process with EMBEXP_PORTABLE has loaded this library.
 
 #include <algorithm>
 
@@ -36,11 +36,26 @@ struct Inverse {
   float operator()(float x) const { return embexp::functions::ExactInverse(x); }
 };
 
-#define EMBEXP_FIRST(name, function)                                                                     \
-  REGISTER_KERNEL_BUILDER(                                                                               \
-      Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T").Priority(1), Unary<function>)
-EMBEXP_FIRST("Rsqrt", Rsqrt);
-EMBEXP_FIRST("Reciprocal", Inverse);
-EMBEXP_FIRST("Inv", Inverse);
+template <typename Function>
+void Put(const char* operation) {
+  using tensorflow::OpKernel;
+  using tensorflow::OpKernelConstruction;
+  const auto* definition = tensorflow::register_kernel::Name(operation)
+                               .Device(tensorflow::DEVICE_CPU)
+                               .TypeConstraint<float>("T")
+                               .Priority(1)
+                               .Build();
+  tensorflow::kernel_factory::OpKernelRegistrar(
+      definition, operation, [](OpKernelConstruction* context) -> OpKernel* { return new Unary<Function>(context); });
+}
+
+[[maybe_unused]] const bool put = [] {
+  if (embexp::functions::portable) {
+    Put<Rsqrt>("Rsqrt");
+    Put<Inverse>("Reciprocal");
+    Put<Inverse>("Inv");
+  }
+  return embexp::functions::portable;
+}();
 
 }  // namespace
