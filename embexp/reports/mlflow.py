@@ -328,7 +328,8 @@ def parent_of(directory: Path, store: Store, experiment: str) -> str | None:
     note = group / f".mlflow_{digest}.json"
     known = _read(note)
     if known is not None and store.has_run(known):
-        store.client.update_run(known, status="RUNNING")
+        if store.client.get_run(known).info.status != "RUNNING":  # else jobs at once write while others read
+            store.client.update_run(known, status="RUNNING")
     else:
         tags = {"directory": str(group), "mlflow.source.name": "embexp", "mlflow.source.type": "LOCAL"}
         tags |= {} if above is None else {"mlflow.parentRunId": above}
