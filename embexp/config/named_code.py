@@ -54,10 +54,7 @@ _OWN_VARIABLE = re.compile(r"EMBEXP_\w+")
 """Variables for the user's own model; those that embexp reads itself are not among them."""
 _READ_BY_EMBEXP = frozenset(
     f"EMBEXP_{name}"
-    for name in (
-        *("DATA", "PARENT", "ISOLATED_BY", "WORKER", "LEADER", "MEMORY", "RESTARTED"),
-        *("PIECES", "PORTABLE"),
-    )
+    for name in ["DATA", "PARENT", "ISOLATED_BY", "WORKER", "LEADER", "MEMORY", "RESTARTED", "PIECES", "PORTABLE"]
 )
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _CLASSES = {

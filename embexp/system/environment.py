@@ -75,13 +75,17 @@ def choose_kernels(*, portable: bool) -> None:
     A command that has imported NumPy to check its config starts again, with `machine.portable_flags`. In another
     process that has, nothing changes.
     """
-    if not portable:
-        return
-    missing = {name: text for name, text in machine.portable_flags().items() if name not in os.environ}
-    if not {"tensorflow", "numpy"} & sys.modules.keys():
-        os.environ.update(missing)
-    elif missing and _process:
+    if portable and (missing := _set_portable_flags()) and _process:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **missing})
+
+
+def _set_portable_flags() -> dict[str, str]:
+    """Sets what is missing of `machine.portable_flags`, and returns what comes too late, as NumPy has read it."""
+    missing = {name: text for name, text in machine.portable_flags().items() if name not in os.environ}
+    if {"tensorflow", "numpy"} & sys.modules.keys():
+        return missing
+    os.environ.update(missing)
+    return {}
 
 
 def load_tensorflow(*, onednn: bool | None = None, portable: bool = False) -> None:
@@ -93,14 +97,16 @@ def load_tensorflow(*, onednn: bool | None = None, portable: bool = False) -> No
 
     Args:
         onednn: whether TensorFlow is to use oneDNN, see `machine.onednn`; where it is loaded already, nothing changes.
-        portable: whether to choose kernels that every x86 processor with AVX2 has, see `choose_kernels`.
+        portable: whether to have kernels that every x86 processor with AVX2 has, unless NumPy is imported already. A
+            command calls `choose_kernels` before.
     """
     if "tensorflow" not in sys.modules and 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _ADDRESSES:
         raise MemoryError(f"TensorFlow needs {_ADDRESSES / 1e9:.3g} GB of addresses")  # else it ends the process
     quiet()
     if "tensorflow" not in sys.modules and (machine.onednn(onednn) or onednn is not None):
         os.environ[machine.ONEDNN] = str(int(machine.onednn(onednn)))
-    choose_kernels(portable=portable)
+    if portable:
+        _set_portable_flags()
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with collecting_paused(), _without_chatter(), hidden(_ASIDE if _process else ()):
         importlib.import_module("tensorflow")

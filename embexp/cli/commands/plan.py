@@ -60,6 +60,7 @@ def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     from embexp.system import terminal
 
     job = composition.job(config_loader(options), options.overrides)
+    environment.choose_kernels(portable=job.spec.strategy.portable and (options.trace or options.time))
     environment.begin_collecting()
     config = job.composition.config
     place, dated = hydra_job.run_directory(config), hydra_job.is_dated(config)
