@@ -54,7 +54,7 @@ def begun(graph: Path, folder: Path, *, dim: int, batch: int, threads: int) -> I
     """embexp, with its tables filled."""
     import embexp
     from embexp.records.folder import RunFolder
-    from embexp.runs.evaluations import Evaluator
+    from embexp.runs.evaluations import evaluator_of
     from embexp.runs.execute import execute
     from embexp.runs.prepare import prepare
     from embexp.strategies import strategy as strategies
@@ -71,7 +71,7 @@ def begun(graph: Path, folder: Path, *, dim: int, batch: int, threads: int) -> I
         ]
     )
     prepared = prepare(spec)
-    measured = Evaluator(spec).split(prepared.data, "test")
+    measured = evaluator_of(spec).split(prepared.data, "test")
     with execute(prepared, strategies.build(spec.strategy), RunFolder(folder)) as started:
         runtime, batches = started.execution.runtime, iter(started.execution.dataset(started.batches))
         yield Ours(

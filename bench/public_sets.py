@@ -196,6 +196,7 @@ def als(spec: Any, metric: str) -> dict[str, float]:
     except ImportError:
         return {}
     from bench.recommendation import Split
+    from embexp.fields.recommendation.lists import evaluate_lists
     from embexp.training import ranking
 
     split = Split(spec)
@@ -205,7 +206,7 @@ def als(spec: Any, metric: str) -> dict[str, float]:
         items = np.asarray(model.item_factors)
         scores = ranking.listed_by(ranking.products(np.asarray(model.user_factors)[held.users], items))
         lists = {"relevant": held.relevant, "unknown": held.unknown, "seen": held.seen, "cutoffs": (10, 20)}
-        return float(ranking.evaluate_lists(scores, len(items), **lists)[metric])
+        return float(evaluate_lists(scores, len(items), **lists)[metric])
 
     best: tuple[float, dict[str, Any], Any] = (-1.0, {}, None)
     for values in itertools.product(*ALS.values()):

@@ -72,21 +72,22 @@ class Split:
         from embexp.system.parallel import quiet
 
         self.data = read_data(spec, quiet)
-        scan, known = self.data.scan, self.data.interactions
+        scan, known = self.data.scan, self.data.candidates.interactions
         assert known is not None  # the task is recommendation
         users, items = known.pairs(scan.examples, scan.splits["train"])
         shape = (int(users.max()) + 1, known.catalogue.size)
         self.train = coo_matrix((np.ones(len(users), np.float32), (users, items)), shape).tocsr()
         self.train.data[:] = 1
-        self.held = {split: self.data.held_out(split) for split in ("validation", "test")}
+        self.held = {split: self.data.candidates.held_out(split) for split in ("validation", "test")}
 
     def metrics(self, users: np.ndarray, items: np.ndarray, split: str) -> dict[str, float]:
         """Metrics of vectors of all users, by their rows, and of the catalogue."""
+        from embexp.fields.recommendation import lists as list_metrics
         from embexp.training import ranking
 
         held = self.held[split]
         lister = ranking.listed_by(ranking.products(users[held.users], items))
-        return ranking.evaluate_lists(
+        return list_metrics.evaluate_lists(
             lister, len(items), relevant=held.relevant, unknown=held.unknown, seen=held.seen, cutoffs=(10, 20)
         )
 
@@ -134,8 +135,8 @@ def tuned(split: Split, grid: Mapping[str, Sequence[Any]], threads: int) -> tupl
 def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, float], float]:
     """Vectors of a run of embexp, its own test metrics, and the seconds that the run took."""
     import embexp
+    from embexp.fields.recommendation.evaluation import ListEvaluator
     from embexp.runs import run as single
-    from embexp.runs.evaluations import Evaluator
 
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
@@ -144,7 +145,7 @@ def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, 
         run = embexp.load_run(folder)
         held = split.held["test"]
         data = split.data
-        vectors, items = Evaluator(spec).vectors(
+        vectors, items = ListEvaluator(spec).vectors(
             data, run._restored.runtime, data.columns, data.scan.examples, held.examples
         )
         users = np.zeros((split.train.shape[0], vectors.shape[1]), np.float32)

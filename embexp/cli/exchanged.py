@@ -13,18 +13,16 @@ among the R with a probability of 1 - exp(-n).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from embexp.runs.prepare import Prepared
-from embexp.specs.data.graphs import CANDIDATES, RELATION, Triples
-from embexp.specs.losses import DrawnNegatives, SharedNegatives
-from embexp.specs.models import Recommender
-from embexp.specs.models.knowledge_graph import KnowledgeGraph
 from embexp.specs.strategies import MultiWorker
 from embexp.specs.tables import Storage
+from embexp.specs.tasks import Compared
 from embexp.system.terminal import byte_size
+
+_NOTHING = Compared("", "")
 
 
 def lines(prepared: Prepared) -> Iterator[str]:
@@ -35,20 +33,13 @@ def lines(prepared: Prepared) -> Iterator[str]:
     for name, table in spec.tables.items():
         rows, frozen = prepared.tables.rows[name], prepared.tables.policies[name].fully_frozen
         distinct = float(-np.expm1(-lookups(prepared, name, strategy.workers)).sum())
-        whole = name in {spec.features[feature].table for feature in _of_every_row(spec.data, spec.model)}
+        every = [feature for feature, more in spec.task.compared(spec).items() if more.every]
+        whole = name in {spec.features[feature].table for feature in every}
         sizes = bytes_sent(strategy.workers, distinct, table.width, frozen=frozen, whole=rows if whole else None)
         chosen = "mirrored" if table.storage is Storage.MIRRORED else "sharded"
         other = next(each for each in sizes if each != chosen)
         sent = f"{chosen}, workers send about {byte_size(sizes[chosen])} a step"
         yield f"exchange: tables.{name}: {sent}, and {byte_size(sizes[other])} if it were {other}"
-
-
-def _of_every_row(data: Any, model: Any) -> Iterator[str]:
-    """Features whose tables a step looks up from the first row to the last."""
-    if isinstance(data, Triples) and data.negatives is None:
-        yield CANDIDATES
-    if isinstance(model, KnowledgeGraph) and model.relation_prediction:
-        yield RELATION
 
 
 def bytes_sent(
@@ -74,32 +65,10 @@ def lookups(prepared: Prepared, table: str, workers: int) -> np.ndarray:
     part = spec.train.batch_size / workers
     found = np.zeros(rows)
     for feature in spec.features_of(table):
-        if feature != CANDIDATES or prepared.data.candidates is None:
-            examples = spec.train.batch_size if _of_batch(prepared, feature) else part
+        compared = spec.task.compared(spec).get(feature, _NOTHING)
+        if not compared.made:
+            examples = spec.train.batch_size if compared.whole_batch else part
             found += scan.examples.counts(spec.ids_of(feature), train, rows) * (examples / len(train))
-        found += _drawn(prepared, feature, part) / rows
+        # Drawn ones are taken as drawn uniformly.
+        found += np.inf if compared.every else (part * compared.of_example + compared.of_batch) / rows
     return found
-
-
-def _of_batch(prepared: Prepared, feature: str) -> bool:
-    """Whether a part looks up the items of the whole batch, as the loss compares these."""
-    spec = prepared.spec
-    of_items = isinstance(spec.model, Recommender) and feature in spec.model.item_side
-    return of_items and isinstance(spec.loss, SharedNegatives) and spec.loss.of_batch
-
-
-def _drawn(prepared: Prepared, feature: str, part: float) -> float:
-    """Rows that a worker's part looks up beside those of its examples, taken as drawn uniformly; inf: all."""
-    spec = prepared.spec
-    if feature in _of_every_row(spec.data, spec.model):
-        return np.inf
-    if isinstance(spec.data, Triples) and feature == CANDIDATES and spec.data.negatives is not None:
-        return part * (1 + spec.data.negatives)
-    loss = spec.loss
-    if not isinstance(spec.model, Recommender) or feature not in spec.model.item_side:
-        return 0.0
-    if getattr(loss, "whole_catalogue", False):
-        return np.inf
-    if isinstance(loss, DrawnNegatives):
-        return part * loss.negatives
-    return float(loss.negatives or 0) if isinstance(loss, SharedNegatives) else 0.0

@@ -18,11 +18,8 @@ from embexp.data.sources.source import source_of
 from embexp.pretrained import checks
 from embexp.reports import results
 from embexp.runs.prepare import Prepared, check_memory, prepare
-from embexp.specs import footprint
 from embexp.specs.base import merged, named_code, summarize_names
-from embexp.specs.data.graphs import RELATION
 from embexp.specs.freezing import FreezeTable, NoFreeze
-from embexp.specs.models import KnowledgeGraph
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
@@ -97,7 +94,7 @@ def from_prepared(prepared: Prepared) -> Plan:
         tables.policies,
         prepared.warnings,
         prepared.run_id,
-        [*_sizes(prepared), *exchanged.lines(prepared)],
+        [*prepared.spec.task.memory_lines(prepared.spec, prepared.data), *exchanged.lines(prepared)],
         prepared.data.shares,
     )
 
@@ -308,20 +305,6 @@ def _features(plan: Plan, console: Console) -> Rich:
     return table
 
 
-def _sizes(prepared: Prepared) -> Iterator[str]:
-    """What steps and evaluations of a knowledge graph take, beyond tables and slots."""
-    if prepared.data.candidates is not None:
-        spec, entities = prepared.spec, prepared.data.candidates.entities
-        queries = footprint.evaluation_batch(entities, spec.evaluation_batch_size)
-        step = footprint.step_bytes(spec, entities, prepared.data.candidates.relations)
-        evaluation = footprint.evaluation_bytes(spec, entities)
-        yield f"memory: a step takes about {byte_size(step)} beyond tables and slots"
-        yield (
-            f"memory: an evaluation takes about {byte_size(evaluation)} beyond tables, ranking {queries:,} queries at a"
-            f" time among {entities:,} entities"
-        )
-
-
 def _notes(plan: Plan) -> Iterator[str]:
     spec = plan.requested
     unknown = [name for name in spec.tables if not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)]
@@ -333,13 +316,10 @@ def _notes(plan: Plan) -> Iterator[str]:
         optimizer = spec.optimizer_of(name)
         if optimizer.moves_every_row and not spec.frozen(name):
             yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false updates every row at every step"
-    whole = dict(source_of(spec.data).description().whole_tables)
-    if isinstance(spec.model, KnowledgeGraph) and spec.model.relation_prediction:
-        whole[RELATION] = f"model.relation_prediction={spec.model.relation_prediction:g}"
-    for column, setting in whole.items():
-        for table in {feature.table for name, feature in spec.features.items() if spec.column_of(name) == column}:
-            if not spec.frozen(table):
-                yield f"O(vocabulary): tables.{table}: {setting} updates every row at every step"
+    for feature, compared in spec.task.compared(spec).items():
+        table = spec.features[feature].table
+        if compared.every and not spec.frozen(table):
+            yield f"O(vocabulary): tables.{table}: {compared.path}={compared.value} updates every row at every step"
     for name in spec.tables:
         if (adapter := spec.tables[name].adapter) is not None and (dim := plan.dims.get(name)) is not None:
             size = byte_size(4 * dim * adapter.dim)

@@ -37,8 +37,7 @@ from embexp.config.messages import Caller, format_value
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.config.patterns import Expansion
 from embexp.errors import Code, CombinationFault, ConfigError, Fault, UsageError
-from embexp.specs import arguments, run
-from embexp.specs.models import RENAMED_TASKS
+from embexp.specs import arguments, run, tasks
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.specs.transforms.chain import in_short, replaced
@@ -276,7 +275,7 @@ def _is_overridden(composition: Composition, path: str) -> bool:
 @functools.cache
 def _report_old_name(task: str) -> None:
     """Says once what a task is called now."""
-    if (new := RENAMED_TASKS.get(task)) is not None:
+    if (new := tasks.RENAMED.get(task)) is not None:
         print(f"task={task} is called task={new} since 0.2.0", file=sys.stderr)
 
 

@@ -22,11 +22,12 @@ from embexp.specs import footprint, metrics, tracking, vocabularies
 from embexp.specs.base import NamedCode, Scope, Spec, is_complete, known_or, named_code, where_known
 from embexp.specs.data.choices import Clicks, Data, named_paths
 from embexp.specs.freezing import FreezeRows
-from embexp.specs.models import Model, Task
+from embexp.specs.models import Model
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample, named_files
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Output, RuntimeKind, VectorTests
 from embexp.specs.tables import Feature, Table
+from embexp.specs.tasks import Labels, Task
 from embexp.stores import places
 from embexp.stores.objects import is_url
 from embexp.system import caching, foreign, machine, user_code
@@ -59,7 +60,7 @@ def faults(
     data, pretrained, tables = (_complete(spec, name) for name in ("data", "pretrained", "tables"))
     some_tables, some_features = _complete_entries(spec, "tables"), _complete_entries(spec, "features")
     task = known_or(None, lambda: spec.task)
-    classes = task is Task.CLASSIFICATION
+    classes = task is not None and task.labels is Labels.CLASS
     files = _pretrained_files(spec.settings_of("pretrained"))
     here_only = _files_here(
         spec.settings_of("pretrained"),
@@ -77,12 +78,12 @@ def faults(
         lambda: _own_metric_faults(name for name, each in spec.metrics.items() if each.function is not None),
         lambda: _raised(
             lambda: metrics.watched(
-                spec.task, spec.train.early_stopping.metric, spec.recommendation.cutoffs, spec.further_metrics
+                spec.task, spec.train.early_stopping.metric, spec.task.cutoffs_of(spec), spec.further_metrics
             )
         ),
         lambda: _raised(
             lambda: metrics.objectives(
-                spec.task, spec.sweep.objective, spec.recommendation.cutoffs, spec.further_metrics
+                spec.task, spec.sweep.objective, spec.task.cutoffs_of(spec), spec.further_metrics
             )
         ),
         lambda: _runtime_faults(spec.runtime.kind),
@@ -172,7 +173,7 @@ def _model_faults(
 
 def _own_metric_faults(own: Iterable[str]) -> Iterator[Fault]:
     for name in own:
-        if any(each.is_named(name) for each in metrics.METRICS if not each.listed):
+        if any(each.is_named(name) for each in metrics.every() if not each.listed):
             yield Fault(f"metrics.{name}", repr(name), "embexp has a metric of that name", "choose another name")
 
 

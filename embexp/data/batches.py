@@ -1,26 +1,10 @@
-"""Batches for TensorFlow, gathered in C++ from the memory-mapped columns; with drawn items, or answers to rank.
-
-The items of a training step of recommendation: those of its interactions, and what they are compared with.
-
-| items | columns of the item, after a batch of B interactions was read |
-|---|---|
-| drawn | [B + B k]: the items of the interactions, then k negatives for each interaction in turn |
-| shared | [B + n]: the items of the interactions, then n negatives of all of them |
-| of the batch | [B]: the items of the interactions, negatives of each other |
-| all | [I]: the catalogue |
-
-Labels become float32 [B, 2]: the number of the item in the catalogue, and the logarithm of its share of the training
-split. Where negatives are shared they are [B + n, 2], of all items, with the share with which each is drawn. Features
-of an item are read from its first training example, whatever interaction it is in. The draw is a pure function of the
-seed and the number of the step, so that a training can continue at any step.
-"""
+"""Batches for TensorFlow, gathered in C++ from the memory-mapped columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -28,16 +12,12 @@ import tensorflow as tf
 from embexp.data.columns import Columns
 from embexp.data.example_weights import ExampleWeights
 from embexp.data.examples import Examples, History, ListColumn
-from embexp.data.interactions import Interactions
-from embexp.data.queries import Candidates, KnownAnswers, negatives_seed, stored
 from embexp.data.splits import Order, batch_groups
-from embexp.specs.data.graphs import ALL_RELATIONS, KNOWN
-from embexp.specs.losses import DrawnNegatives, RecommendationLoss, SharedNegatives
-from embexp.system import arrays
+from embexp.system import arrays, digests
 
 _GROUP_CELLS = 262_144
 _AHEAD = 4
-_plain = tf.autograph.experimental.do_not_convert
+plain = tf.autograph.experimental.do_not_convert
 """What datasets map needs no rewriting by AutoGraph, which takes longer than tracing it."""
 
 
@@ -58,6 +38,37 @@ class Batch(NamedTuple):
     labels: Any
 
 
+Read = Callable[[Any], Batch]
+"""From rows of examples, int64 [n], to some of their columns."""
+
+
+class Additions(Protocol):
+    """What a task adds to training batches, such as what their answers are compared with.
+
+    Attributes:
+        of_batch: whether that depends on the whole batch, so that a share of it is taken afterwards.
+    """
+
+    of_batch: bool
+
+    def columns(self, columns: Columns) -> Columns:
+        """The columns that are read of the examples of a batch."""
+
+    def of_rows(self, batch: Batch, rows: Any) -> Batch:
+        """The batch with what follows from the rows of its examples, int64 [B]."""
+
+    def added(
+        self, batches: tf.data.Dataset, read: Callable[[Columns], Read], start_step: int, share: slice | None
+    ) -> tf.data.Dataset:
+        """The batches with what is added.
+
+        Args:
+            read: from further columns to what reads them, by rows of examples.
+            start_step: the step of the first batch.
+            share: the examples of each batch that are wanted; None: all, or those that are there.
+        """
+
+
 def training_batches(
     examples: Examples,
     rows: np.ndarray,
@@ -69,8 +80,7 @@ def training_batches(
     window: int,
     steps: int,
     start_step: int = 0,
-    candidates: Candidates | None = None,
-    items: Items | None = None,
+    additions: Additions | None = None,
     weights: ExampleWeights | None = None,
     share: slice | None = None,
 ) -> tf.data.Dataset:
@@ -83,8 +93,7 @@ def training_batches(
         rows: int64, those that train.
         shuffle: False: the order of the file.
         window: examples that are shuffled among each other.
-        candidates: makes the column of candidates, for queries.
-        items: adds the columns of the item, for recommendation.
+        additions: what the task adds; None: nothing.
         weights: of the examples; labels then are [B, 2], each with its weight.
         share: the examples of each batch that are wanted; None: all. What depends on the whole batch, as what is drawn
             for it, is made first.
@@ -92,9 +101,7 @@ def training_batches(
     Returns:
         A dataset of `steps - start_step` batches.
     """
-    columns = columns if candidates is None else stored(columns)
-    read_items = None if items is None else _Reader(examples, items.columns(columns))
-    columns = columns if items is None else items.other_columns(columns)
+    columns = columns if additions is None else additions.columns(columns)
     order = Order(len(rows), seed, shuffle, window)
     group = max(1, _GROUP_CELLS // batch_size)
 
@@ -103,39 +110,28 @@ def training_batches(
         yield from batch_groups(order, start, batch_size=batch_size, batches=steps - start_step, group=group)
 
     read = _Reader(examples, columns, weights)
-    of_batch = items is not None or (candidates is not None and candidates.negatives is not None)
-    early = None if of_batch else share
+    early = None if additions is not None and additions.of_batch else share
     numbers = SharedArray(rows)
     places = tf.data.Dataset.from_generator(groups, output_signature=tf.TensorSpec([None, batch_size], tf.int64))
     batches = (
         # One group ahead, so that the next is in the making while this one is trained on.
         places.prefetch(1)
         # A whole group is gathered at once and cut into batches afterwards: small operations are dear.
-        .map(_plain(lambda place: read.scalars(numbers.at(place if early is None else place[:, early]))))
-        .flat_map(_plain(lambda batch, rows: tf.data.Dataset.from_tensor_slices((batch, rows))))
+        .map(plain(lambda place: read.scalars(numbers.at(place if early is None else place[:, early]))))
+        .flat_map(plain(lambda batch, rows: tf.data.Dataset.from_tensor_slices((batch, rows))))
     )
-    positives = None if candidates is None or candidates.positives is None else Known(candidates.positives)
 
     def with_columns(batch: Batch, rows: Any) -> Batch:
         batch = read.with_lists(batch, rows) if read.lists else batch
-        return batch if positives is None else positives.added(batch, rows)
+        return batch if additions is None else additions.of_rows(batch, rows)
 
-    batches = batches.map(_plain(with_columns))
-    if candidates is not None:
-        batches = batches.enumerate(start_step).map(_plain(candidates.for_training))
-    if items is not None and read_items is not None:
-        batches = items.added(batches, read_items.batch, start_step, share)
-    elif share is not None and early is None:
-        batches = batches.map(_plain(partial(_of_share, share=share)))
+    batches = batches.map(plain(with_columns))
+    if additions is not None:
+        batches = additions.added(
+            batches, lambda some: _Reader(examples, some).batch, start_step, None if early else share
+        )
     batches = batches.prefetch(_AHEAD)
     return batches.apply(tf.data.experimental.assert_cardinality(steps - start_step)).with_options(_options())
-
-
-def _of_share(batch: Batch, share: slice) -> Batch:
-    """Some examples of a batch; the numbers of all relations are not those of examples."""
-    some = tf.nest.map_structure(lambda part: part[share], batch)
-    whole = {name: ids for name, ids in batch.ids.items() if name == ALL_RELATIONS}
-    return cast(Batch, some._replace(ids={**some.ids, **whole}))
 
 
 def evaluation_batches(
@@ -145,16 +141,13 @@ def evaluation_batches(
     *,
     batch_size: int,
     full: bool = False,
-    candidates: Candidates | None = None,
 ) -> tf.data.Dataset:
     """Some rows in their order; the last batch may be smaller, or is filled up by repeating the last row.
 
     Args:
         rows: int64, which to read.
         full: whether the last batch is filled up, so that all have the same size, known while tracing.
-        candidates: makes the column of candidates, for queries: all entities.
     """
-    columns = columns if candidates is None else stored(columns)
     read = _Reader(examples, columns)
     numbers = SharedArray(rows)
     count = -(-len(rows) // batch_size)
@@ -165,9 +158,8 @@ def evaluation_batches(
             return tf.minimum(start + tf.range(batch_size, dtype=tf.int64), len(rows) - 1)
         return tf.range(start, tf.minimum(start + batch_size, len(rows)))
 
-    read_batch = _plain(lambda number: read.batch(numbers.at(places(number))))
-    batches = tf.data.Dataset.range(count).map(read_batch).prefetch(_AHEAD)
-    return (batches if candidates is None else batches.map(_plain(candidates.for_all))).with_options(_options())
+    read_batch = plain(lambda number: read.batch(numbers.at(places(number))))
+    return tf.data.Dataset.range(count).map(read_batch).prefetch(_AHEAD).with_options(_options())
 
 
 @dataclass(frozen=True)
@@ -254,19 +246,10 @@ class _Reader:
         return batch._replace(ids={**batch.ids, **ids}, weights={**batch.weights, **weights})
 
 
-class Known:
-    """The known answers of queries, as TensorFlow sees them."""
-
-    def __init__(self, known: KnownAnswers) -> None:
-        self._places, self._values, self._splits = (
-            SharedArray(each) for each in (known.places, known.lists.values, known.lists.splits)
-        )
-
-    def added(self, batch: Batch, places: Any) -> Batch:
-        """The batch with the column of known answers, those at some places of `KnownAnswers.places`, int64 [B]."""
-        lists = self._places.at(places)
-        span = tf.ragged.range(self._splits.at(lists), self._splits.at(lists + 1))
-        return batch._replace(ids={**batch.ids, KNOWN: span.with_values(self._values.at(span.values))})
+def negatives_seed(seed: int, step: Any) -> Any:
+    """What the negatives of a step are drawn with: int64 [2]."""
+    high, low = digests.seed_of(seed, "negatives")
+    return tf.stack([tf.constant((high << 32) + low, tf.int64), step])
 
 
 def _options() -> Any:
@@ -296,182 +279,3 @@ class SharedArray:
     def all(self) -> Any:
         """All values."""
         return self._variable.read_value()
-
-
-def ranked_batches(
-    examples: Examples,
-    rows: np.ndarray,
-    columns: Columns,
-    *,
-    batch_size: int,
-    candidates: Candidates,
-    known: KnownAnswers,
-) -> tf.data.Dataset:
-    """Queries in their order, each with its known answers; the last batch may be smaller.
-
-    Args:
-        rows: int64, the queries.
-        batch_size: queries per batch.
-    """
-    answers = Known(known)
-
-    def with_known(number: tf.Tensor, batch: Batch) -> Batch:
-        start = number * batch_size
-        return answers.added(batch, tf.range(start, start + tf.size(batch.labels, tf.int64)))
-
-    queries = evaluation_batches(examples, rows, columns, batch_size=batch_size, candidates=candidates)
-    return queries.enumerate().map(tf.autograph.experimental.do_not_convert(with_known))
-
-
-class Items:
-    """Adds the columns of the item to batches of training interactions."""
-
-    def __init__(
-        self,
-        interactions: Interactions,
-        examples: Examples,
-        train: np.ndarray,
-        loss: RecommendationLoss,
-        seed: int,
-        columns: Columns,
-    ) -> None:
-        """Reads the training split where the draw leaves out what a user has seen.
-
-        Args:
-            train: int64, rows of the training split.
-            columns: what the run reads.
-        """
-        catalogue = interactions.catalogue
-        self._user, self._item, self._loss, self._seed = interactions.user, interactions.item, loss, seed
-        self._item_columns = interactions.item_columns
-        self._histories = [name for name, history in columns.histories.items() if history.column == self._item]
-        self._size = catalogue.size
-        last = int(catalogue.rows[-1])
-        self._number = SharedArray(catalogue.numbers(np.arange(last + 1)).astype(np.int32))
-        self._example = SharedArray(catalogue.examples)
-        shares = catalogue.counts / catalogue.counts.sum()
-        self._unseen = self._below = None
-        if isinstance(loss, SharedNegatives) and loss.negatives is not None:
-            shares = catalogue.counts.astype(np.float64) ** loss.power
-            shares /= shares.sum()
-            self._below = SharedArray(np.cumsum(shares))
-        self._log_share = SharedArray(np.log(shares).astype(np.float32))
-        if isinstance(loss, DrawnNegatives) and loss.exclude_seen:
-            users = np.arange(int(examples.column(self._user, train).max()) + 1)
-            self._unseen = _Unseen(interactions.seen(examples, [train], users), catalogue.size)
-
-    def columns(self, columns: Columns) -> Columns:
-        """The columns of the item."""
-        return _only(columns, self._item_columns)
-
-    def other_columns(self, columns: Columns) -> Columns:
-        """The columns of the user, and the one that identifies the item."""
-        return _only(columns, {*columns.ids, *columns.histories} - self._item_columns | {self._item})
-
-    def added(
-        self, batches: tf.data.Dataset, read: Callable[[Any], Any], start_step: int, share: slice | None
-    ) -> tf.data.Dataset:
-        """The batches with the columns of the item.
-
-        Args:
-            batches: with `other_columns`.
-            read: from rows of examples to a batch with `columns`.
-            start_step: the step of the first batch.
-            share: the interactions of each batch that are wanted; None: all.
-        """
-
-        def add(step: Any, batch: Any) -> Any:
-            numbers = self._number.at(batch.ids[self._item])
-            compared = self._items(step, batch.ids[self._user], numbers)
-            # A history that has the item itself would tell it.
-            histories = {name: _without(batch.ids[name], batch.ids[self._item]) for name in self._histories}
-            batch = batch._replace(ids={**batch.ids, **histories})
-            if share is not None:
-                compared = self._of_share(compared, tf.size(numbers), share)
-                numbers, batch = tf.nest.map_structure(lambda part: part[share], (numbers, batch))
-            items = read(self._example.at(compared))
-            labelled = compared if isinstance(self._loss, SharedNegatives) else numbers
-            labels = tf.stack([tf.cast(labelled, tf.float32), self._log_share.at(labelled)], 1)
-            ids, weights = {**batch.ids, **items.ids}, {**batch.weights, **items.weights}
-            return batch._replace(ids=ids, weights=weights, labels=labels)
-
-        return batches.enumerate(start_step).map(_plain(add))
-
-    def _items(self, step: Any, users: Any, numbers: Any) -> Any:
-        if self._loss.whole_catalogue:
-            return tf.range(self._size)
-        if isinstance(self._loss, SharedNegatives) and self._loss.negatives is not None:
-            return tf.concat([numbers, self._shared(step, self._loss.negatives)], 0)
-        if isinstance(self._loss, DrawnNegatives):
-            return tf.concat([numbers, tf.reshape(self._drawn(step, users, numbers, self._loss.negatives), [-1])], 0)
-        return numbers
-
-    def _of_share(self, items: Any, batch: Any, share: slice) -> Any:
-        """The items of some interactions of a batch, and what these are compared with: also the batch's other items."""
-        if self._loss.whole_catalogue:
-            return items
-        others = items[batch:]
-        if isinstance(self._loss, SharedNegatives) and self._loss.of_batch:
-            others = tf.concat([items[: share.start], items[share.stop :]], 0)
-        if isinstance(self._loss, DrawnNegatives):
-            others = tf.reshape(tf.reshape(others, [batch, -1])[share], [-1])
-        return tf.concat([items[:batch][share], others], 0)
-
-    def _shared(self, step: Any, count: int) -> Any:
-        """Negatives of the whole batch, int32 [count]."""
-        assert self._below is not None  # they are drawn
-        drawn = tf.searchsorted(self._below.all(), self._uniform(step, [count]), side="right")
-        return tf.minimum(drawn, self._size - 1)  # the sum of the shares may be less than 1 by rounding
-
-    def _uniform(self, step: Any, shape: Any) -> Any:
-        """Random numbers of a step from [0, 1), float64."""
-        return tf.random.stateless_uniform(shape, negatives_seed(self._seed, step), dtype=tf.float64)
-
-    def _drawn(self, step: Any, users: Any, numbers: Any, count: int) -> Any:
-        """Negatives, int32 [B, count]."""
-        uniform = self._uniform(step, [tf.size(numbers), count])
-        if self._unseen is not None:
-            return self._unseen.item(users[:, None], uniform)
-        drawn = tf.cast(uniform * (self._size - 1), tf.int32)  # one fewer, and those from the item on moved up by one
-        return drawn + tf.cast(drawn >= numbers[:, None], tf.int32)
-
-
-class _Unseen:
-    """The items that users have not seen, by their place among these.
-
-    Of the items s[0] < s[1] < … that a user has seen, s[i] - i unseen ones are less than s[i]. So the unseen item at
-    place r is r + (the number of i with s[i] - i <= r), which a search in sorted numbers finds.
-    """
-
-    def __init__(self, seen: Any, size: int) -> None:
-        lengths = np.diff(seen.splits)
-        user = np.repeat(np.arange(len(lengths)), lengths)
-        below = seen.values - (np.arange(len(seen.values)) - seen.splits[user])
-        self._size = size
-        self._keys = SharedArray(user * (size + 1) + below)
-        self._starts = SharedArray(seen.splits[:-1].astype(np.int64))
-        self._counts = SharedArray(size - lengths)
-
-    def item(self, users: Any, uniform: Any) -> Any:
-        """Items, int32 [B, k], for users [B, 1] and numbers from [0, 1), float64 [B, k]."""
-        users = tf.cast(users, tf.int64)
-        place = tf.cast(uniform * tf.cast(self._counts.at(users), tf.float64), tf.int64)
-        keys = users * (self._size + 1) + place
-        smaller = tf.searchsorted(self._keys.all(), tf.reshape(keys, [-1]), side="right", out_type=tf.int64)
-        item = place + tf.reshape(smaller, tf.shape(keys)) - self._starts.at(users)
-        return tf.cast(tf.minimum(item, self._size - 1), tf.int32)  # who has seen everything gets a seen one
-
-
-def _without(several: Any, own: Any) -> Any:
-    """Ragged ids [B, None] without those that are the example's own, [B]."""
-    others = several.values != tf.cast(tf.gather(own, several.value_rowids()), several.values.dtype)
-    return tf.ragged.boolean_mask(several, several.with_values(others))
-
-
-def _only(columns: Columns, names: Any) -> Columns:
-    return replace(
-        columns,
-        histories={name: history for name, history in columns.histories.items() if name in names},
-        ids={name: table for name, table in columns.ids.items() if name in names},
-        weights={name: weighed for name, weighed in columns.weights.items() if weighed in names},
-    )

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data.choices import Columnar, Data, MissingLabel
 from embexp.specs.data.sources import NumericColumn
-from embexp.specs.models import Task
 from embexp.specs.tables import Feature, Table
+from embexp.specs.tasks import Labels, Task
 from embexp.specs.vocabularies import Buckets, SettledRules, normalized_text, settled
 
 _NO_TABLES: Mapping[str, Table] = MappingProxyType({})
@@ -219,11 +219,11 @@ def columns_of(
 def _class_names(data: Data, task: Task | None) -> ClassNames | None:
     if not isinstance(data, Columnar) or data.label is None or data.label_threshold is not None:
         return None
-    match task:
-        case Task.BINARY:
+    match task and task.labels:
+        case Labels.BINARY:
             positive = data.positive
             return ClassNames(two=True, positive=positive and normalized_text(positive, data.normalize or ()))
-        case Task.CLASSIFICATION:
+        case Labels.CLASS:
             return ClassNames(two=False)
         case _:
             return None

@@ -13,9 +13,10 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from embexp.specs.base import Choice, implementation
+from embexp.specs.base import Choice, implementation, imported
 from embexp.specs.losses import BPR, CosineContrastive, CustomLoss, LossOfTask, SampledSoftmax, Softmax
-from embexp.specs.models import KnowledgeGraph, Model, RankingLoss, Task
+from embexp.specs.models import KnowledgeGraph, Model, RankingLoss
+from embexp.specs.tasks import Labels, Task
 from embexp.system.user_code import NamedFunction, kind_of
 
 _AT_ONCE = 1 << 16
@@ -40,8 +41,19 @@ def build(loss: Choice, model: Model, task: Task, outputs: int) -> Loss | PairLo
 
 
 def of_task(loss: LossOfTask, model: Model, task: Task, outputs: int) -> Loss:
-    """The loss of the task, or of a model of knowledge graphs."""
-    return ranking(model.loss, model.label_smoothing) if isinstance(model, KnowledgeGraph) else mean_loss(task)
+    """The loss that follows from the task and the model."""
+    found: Loss = imported(task.loss)(model, task)
+    return found
+
+
+def of_queries(model: KnowledgeGraph, task: Task) -> Loss:
+    """The loss of a model of knowledge graphs."""
+    return ranking(model.loss, model.label_smoothing)
+
+
+def of_labels(model: Model, task: Task) -> Loss:
+    """The loss of labels, whatever the model."""
+    return mean_loss(task)
 
 
 def mean_loss(task: Task) -> Loss:
@@ -71,11 +83,8 @@ def per_example(task: Task) -> Loss:
     the logit, so that it neither overflows nor loses digits. classification: -log p[label] with p = softmax(logits),
     computed from logits [B, C]; labels are the numbers of classes.
     """
-    return {
-        Task.REGRESSION: _squared_error,
-        Task.BINARY: _log_loss,
-        Task.CLASSIFICATION: _softmax_log_loss,
-    }[task]
+    assert task.labels is not None
+    return {Labels.NUMBER: _squared_error, Labels.BINARY: _log_loss, Labels.CLASS: _softmax_log_loss}[task.labels]
 
 
 def custom(loss: CustomLoss, model: Model, task: Task, outputs: int) -> Loss:

@@ -62,7 +62,7 @@ def _scored(model: MatrixFactorization | TwoTower, user: Any, item: Any, activat
     if model.normalize:
         user = keras.layers.UnitNormalization(axis=-1, name="user.unit")(user)
         item = keras.layers.UnitNormalization(axis=-1, name="item.unit")(item)
-    if model.temperature != 1:  # settled, see `Recommender.settled`
+    if model.temperature != 1:  # settled, see `Recommender.with_temperature`
         user = user / model.temperature
     biases = [activations[name] for name in model.item_biases]
     if not biases:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from embexp.specs.models import Task
+from embexp.specs import tasks
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import Strategy
 from embexp.specs.transforms.chain import as_project
@@ -119,8 +119,8 @@ def content_id(
     content: dict[str, Any] = spec.model_dump(mode="json", exclude=without)
     if isinstance(numeric := content["data"].get("dense_features"), dict):
         content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
-    if spec.task is not Task.RECOMMENDATION:
-        del content["recommendation"]
+    for name in tasks.settings_of_others(spec.task):
+        del content[name]
     content["restore"]["path"] = restored_digest
     content["data"].pop("fetch", None)  # how the files came here
     if "path" in content["data"]:

@@ -21,9 +21,9 @@ from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
 from embexp.reports.record import Record, Status, read_yaml
 from embexp.specs import metrics as metric_specs
-from embexp.specs.losses import Recommendation
-from embexp.specs.models import Task
+from embexp.specs import tasks
 from embexp.specs.studies.choices import DESCRIPTIONS
+from embexp.specs.tasks import Direction
 from embexp.system.redaction import masked, masked_override
 
 _UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED, Status.CANCELLED)
@@ -361,7 +361,7 @@ def _overrides(directory: Path) -> tuple[str, ...]:
     return tuple(masked_override(str(each)) for each in content) if isinstance(content, list) else ()
 
 
-def _primary(settings: Mapping[str, Any]) -> tuple[str, metric_specs.Direction | None]:
+def _primary(settings: Mapping[str, Any]) -> tuple[str, Direction | None]:
     """The metric that chooses the best run, and its direction."""
     objective = settings.get("sweep.objective")
     if isinstance(objective, list):
@@ -375,8 +375,8 @@ def _primary(settings: Mapping[str, Any]) -> tuple[str, metric_specs.Direction |
         if (match := _OWN_METRIC.fullmatch(key))
     }
     try:
-        task, cutoffs = Task(settings.get("task", "")), settings.get("recommendation.cutoffs")
-        cutoffs = cutoffs if isinstance(cutoffs, list) and cutoffs else Recommendation().cutoffs
+        task = tasks.named(str(settings.get("task", "")))
+        cutoffs = task.recorded_cutoffs(settings)
         own = metric_specs.further(task, further, cutoffs)
         metric = metric_specs.watched(task, chosen, cutoffs, own)
     except (ValueError, ConfigError):

@@ -12,7 +12,7 @@ import numpy as np
 
 from embexp.records.identity import decides_nothing
 from embexp.reports.record import Record, at
-from embexp.specs.metrics import Direction
+from embexp.specs.tasks import Direction
 
 REPEATS = ("data.fold", "seed")
 """Settings whose values repeat an experiment."""

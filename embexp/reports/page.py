@@ -30,7 +30,8 @@ from embexp.reports.groups import Group, of_setting
 from embexp.reports.record import Record, Status, at, finite_number, mapping, text_of
 from embexp.reports.results import shown_path
 from embexp.specs import metrics as metric_specs
-from embexp.specs.metrics import DIRECTIONS, Direction, direction
+from embexp.specs.metrics import direction
+from embexp.specs.tasks import Direction
 from embexp.system import printable
 
 _MOST_COLUMNS = 16
@@ -121,7 +122,9 @@ def of_runs(
         "metrics": _metrics(records, primary),
         "primary": primary,
         "higher": [
-            name for name in dict.fromkeys([*DIRECTIONS, *measured]) if metric_specs.direction(name) is Direction.HIGHER
+            name
+            for name in dict.fromkeys([*metric_specs.directions(), *measured])
+            if direction(name) is Direction.HIGHER
         ],
         "steps": list(steps),
         "search": _search(records),

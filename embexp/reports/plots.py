@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
-from embexp.specs.metrics import Direction, direction, headline
-from embexp.specs.models import Task
+from embexp.specs import tasks
+from embexp.specs.metrics import direction, headline
+from embexp.specs.tasks import Direction, Labels, Task
 from embexp.system import files
 
 COLOURS = {"train": "#4269d0", "validation": "#e8710a", "test": "#3ca951"}
@@ -213,33 +214,10 @@ def _scale(axes: Axes) -> None:
 
 
 def _unit(metric: str, task: Task) -> str:
-    match task, metric:
-        case Task.BINARY | Task.CLASSIFICATION, "loss" | "log_loss":
-            return "log loss (nats per example)"
-        case Task.REGRESSION, "loss":
-            return "mean squared error (label units²)"
-        case Task.REGRESSION, "rmse" | "mae":
-            return f"{metric.upper()} (label units)"
-        case _, "auc":
-            return "AUC (0.5 is chance)"
-        case _, "accuracy":
-            return "fraction of the examples"
-        case Task.RANKING, "loss":
-            return "loss of the model (mean per query)"
-        case Task.RECOMMENDATION, "loss":
-            return "chosen loss (mean per interaction)"
-        case Task.RECOMMENDATION, "mrr":
-            return "MRR over the full catalogue (1 is best)"
-        case Task.RECOMMENDATION, _:
-            return f"mean over users, lists of {metric.rpartition('_')[2]}"
-        case _, "mrr" | "mrr_tails" | "mrr_heads":
-            return "MRR, filtered (1 is best)"
-        case _, "mean_rank":
-            return "mean rank, filtered (1 is best)"
-        case _, "macro_f1":
-            return "F1, mean over the classes"
-        case _:
-            return f"fraction with rank ≤ {metric.removeprefix('hits_at_')}" if "hits" in metric else metric
+    found = next((each.unit for each in task.metrics if each.is_named(metric)), "")
+    if metric == "loss" and not found:
+        found = task.loss_unit
+    return found.format(k=metric.rpartition("_")[2]) or metric
 
 
 def write_plots(
@@ -258,7 +236,7 @@ def write_plots(
         return []
     kept = int(summary["steps"]) if kept is None else kept
     written = [save(overview_figure(recorded, summary, kept), directory / "overview.png")]
-    if further := further_metrics(recorded, Task(summary["task"])):
+    if further := further_metrics(recorded, tasks.named(summary["task"])):
         written.append(save(metrics_figure(further, recorded, summary, kept), directory / "metrics.png"))
     if recorded.drifts:
         written.append(save(drift_figure(recorded.drifts, name=summary["name"]), directory / "drift.png"))
@@ -268,14 +246,14 @@ def write_plots(
 def further_metrics(recorded: Curves, task: Task) -> list[str]:
     """The evaluated metrics that the overview does not show; the log loss is the loss of some tasks."""
     shown = {"loss", headline(task, recorded.evaluated)}
-    if task in (Task.BINARY, Task.CLASSIFICATION):
+    if task.has_classes:
         shown.add("log_loss")
     return [metric for metric in recorded.evaluated if metric not in shown]
 
 
 def metrics_figure(metrics: Sequence[str], recorded: Curves, summary: Mapping[str, Any], kept: int) -> Figure:
     """Several metrics over the steps, one panel each."""
-    task, columns = Task(summary["task"]), min(_COLUMNS, len(metrics))
+    task, columns = tasks.named(summary["task"]), min(_COLUMNS, len(metrics))
     rows = -(-len(metrics) // columns)
     figure = Figure(figsize=(4.6 * columns + 1, 3.3 * rows + 0.5), dpi=150, layout="constrained")
     for place, metric in enumerate(metrics, 1):
@@ -321,7 +299,7 @@ def overview_figure(recorded: Curves, summary: Mapping[str, Any], kept: int) -> 
     upper, lower = 3.5, max(2.4 if drifts else 0.0, 0.8 + 0.24 * min(len(tables), _MOST_TABLES))
     figure = Figure(figsize=(11, 0.8 + upper + (lower if tables else 0)), dpi=150, layout="constrained")
     grid = figure.add_gridspec(2 if tables else 1, 2, height_ratios=[upper, lower] if tables else [upper])
-    task = Task(summary["task"])
+    task = tasks.named(summary["task"])
     metric = headline(task, recorded.evaluated)
     by_name = {"loss": {"train": recorded.losses} if recorded.losses else {}, metric: {}}
     values = {name: {**recorded.evaluated.get(name, {}), **curve} for name, curve in by_name.items()}
@@ -347,7 +325,7 @@ def _final_of(metric: str, task: Task, summary: Mapping[str, Any], kept: int) ->
     tests = {name: float(value) for name, values in splits.items() if (value := values.get(metric)) is not None}
     truth = summary.get("truth") or {}
     bayes = truth.get(f"bayes_{metric}")
-    if metric == "loss" and task is not Task.REGRESSION:
+    if metric == "loss" and task.labels is not Labels.NUMBER:
         bayes = truth.get("bayes_log_loss", bayes)
     finite = {name: value for name, value in tests.items() if math.isfinite(value)}
     return Final(kept, finite, None if bayes is None else float(bayes))

@@ -24,7 +24,7 @@ import yaml
 
 from embexp.errors import CommandLineError
 from embexp.records.folder import RunFolder, json_object
-from embexp.specs.metrics import Direction
+from embexp.specs.tasks import Direction
 
 Reader = Callable[["Record"], Any]
 """Reads one value of a run."""

@@ -34,7 +34,7 @@ from embexp.reports.record import (
     reader,
     select,
 )
-from embexp.specs.metrics import Direction
+from embexp.specs.tasks import Direction
 from embexp.system.terminal import SafeConsole
 from embexp.training.baseline import OTHERS, worse
 

@@ -15,10 +15,9 @@ import numpy as np
 
 from embexp.errors import RunError
 from embexp.runs import execute
-from embexp.runs.evaluations import Evaluator
+from embexp.runs.evaluations import evaluator_of
 from embexp.runs.execute import build, training_batches
 from embexp.runs.prepare import Prepared
-from embexp.specs.models import Task
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import strategy as strategies
 from embexp.strategies.simulation import compilation
@@ -138,18 +137,16 @@ def _timed_steps(train: Callable[[int], object], left: int, first: float) -> lis
 
 def _timed_evaluations(prepared: Prepared, runtime: Runtime) -> dict[str, float]:
     """Seconds of one evaluation of each split but that of training, from a part of it."""
-    evaluator, data = Evaluator(prepared.spec), prepared.data
+    evaluator, data = evaluator_of(prepared.spec), prepared.data
     found: dict[str, float] = {}
     for split, rows in data.scan.splits.items():
         if split == "train" or not len(rows):
             continue
-        if evaluator.task is Task.RECOMMENDATION:  # ranks all items for all users: no part of it stands for the whole
-            whole = evaluator.split(data, split)
-            assert whole is not None  # the split is not empty
-            found[split] = _seconds(partial(whole, runtime))
+        if not evaluator.parts:
+            found[split] = _seconds(partial(evaluator.of_rows(data, split, rows), runtime))
             continue
         some = rows[: _BATCHES * prepared.spec.evaluation_batch_size]
-        measured = evaluator.examples(data.columns, data.scan.examples, some, data.candidates)
+        measured = evaluator.of_rows(data, split, some)
         if not found:
             measured(runtime)  # traces
         found[split] = _seconds(partial(measured, runtime)) * len(rows) / len(some)

@@ -22,27 +22,26 @@ import tensorflow as tf
 from embexp.checkpoints import restoring
 from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
-from embexp.data.batches import Items
 from embexp.errors import CheckpointError
 from embexp.freezing.watching import Watch, Watched
 from embexp.initialization.filling import FileRows, Grouped, Shared, TablePlan
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.models.knowledge_graph import RelationPrediction
 from embexp.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
 from embexp.records import differences
 from embexp.records.folder import RunFolder
 from embexp.records.identity import decides_nothing
-from embexp.runs.evaluations import Evaluator
+from embexp.runs.evaluations import Evaluator, evaluator_of
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
-from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES, RELATION, Triples
-from embexp.specs.losses import CustomLoss, Loss, RecommendationLoss
-from embexp.specs.models import KnowledgeGraph, Model, Recommender, Task
+from embexp.specs.base import imported
+from embexp.specs.losses import CustomLoss, Loss
+from embexp.specs.models import Model
 from embexp.specs.optimizers import DenseOptimizer
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save
 from embexp.specs.tables import Feature, Storage, Table
+from embexp.specs.tasks import Labels, Task
 from embexp.strategies.cluster import rendezvous
 from embexp.strategies.strategy import Embeddings, Run, Strategy
 from embexp.system import digests, native
@@ -52,7 +51,6 @@ from embexp.system.parallel import Progress, quiet
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.rounding import Precision
-from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
 
 
@@ -80,7 +78,7 @@ def execute(
     prepared: Prepared, strategy: Strategy, folder: RunFolder, *, first_step: int = 0, progress: Progress = quiet
 ) -> Iterator[Started]:
     """Creates and fills all variables; closes the runtime at the end of the block."""
-    initial, evaluator = initial_rows(prepared.tables), Evaluator(prepared.spec)
+    initial, evaluator = initial_rows(prepared.tables), evaluator_of(prepared.spec)
     with PeakMemory() as memory, contextlib.ExitStack() as stack:
         stack.enter_context(strategy.active(agreed(prepared, folder.path, first_step)))
         training = training_batches(prepared, strategy, first_step)
@@ -139,10 +137,8 @@ def agreed(prepared: Prepared, folder: Path, first_step: int) -> Run:
 
 def training_batches(prepared: Prepared, strategy: Strategy, first_step: int = 0) -> Any:
     """The training batches from `first_step` on, of which this process reads its share, a `tf.data.Dataset`."""
-    spec, data, items = prepared.spec, prepared.data, None
+    spec, data = prepared.spec, prepared.data
     examples, rows = data.scan.examples, data.scan.splits["train"]
-    if data.interactions is not None and isinstance(spec.loss, RecommendationLoss):
-        items = Items(data.interactions, examples, rows, spec.loss, spec.seed, data.columns)
     return batches.training_batches(
         examples,
         rows,
@@ -153,8 +149,7 @@ def training_batches(prepared: Prepared, strategy: Strategy, first_step: int = 0
         window=spec.data.window,
         steps=prepared.schedule.steps,
         start_step=first_step,
-        candidates=data.candidates,
-        items=items,
+        additions=imported(spec.task.additions)(spec, data) if spec.task.additions else None,
         weights=data.weights,
         share=strategy.share(spec.train.batch_size),
     )
@@ -173,7 +168,7 @@ def build(
         initial: initial values of each table.
         training_spec: `element_spec` of the training batches.
     """
-    spec, data, earlier = prepared.spec, prepared.data, prepared.dense
+    spec, data, earlier, evaluator = prepared.spec, prepared.data, prepared.dense, evaluator_of(prepared.spec)
 
     def dense_values(checkpoint: Any) -> restoring.DenseValues:
         """What the dense part takes from an earlier checkpoint before the first step."""
@@ -192,14 +187,12 @@ def build(
         total_steps=prepared.schedule.steps,
         examples=len(data.scan.splits["train"]),
         output_bias=output_bias(spec.task, data.scan.label_mean if data.weights is None else data.weights.label_mean),
-        # 1 also of labels that are all the same.
-        label_deviation=(data.constant(spec.task).deviation or 1.0) if spec.standardizes_labels else 1.0,
+        label_deviation=evaluator.label_deviation(data) if spec.standardizes_labels else 1.0,
     )
-    features = dict(spec.features)
-    if data.candidates is not None and data.candidates.relations:
-        features[ALL_RELATIONS] = Feature(table=spec.features[RELATION].table)
-        every = Input(ALL_RELATIONS, every_row=not spec.strategy.own_memory)
-        dense = replace(dense, inputs={**dense.inputs, ALL_RELATIONS: every})
+    further = spec.task.further_features(spec, data)
+    own = {name: Input(name, every_row=not spec.strategy.own_memory) for name in further}
+    dense = replace(dense, inputs={**dense.inputs, **own})
+    features = {**spec.features, **further}
     return start(
         prepared.runtime,
         Blueprint(
@@ -210,7 +203,7 @@ def build(
             strategy=strategy,
             total_steps=prepared.schedule.steps,
             training_spec=training_spec,
-            prediction_spec=Evaluator(spec).batch_spec(data),
+            prediction_spec=evaluator.batch_spec(data),
             estimator_folder=estimator_folder,
             keeps_checkpoints=spec.checkpoint.save is not Save.NEVER,
             dense=dense_values,
@@ -310,12 +303,12 @@ def dense_settings(
         classes: how many have names; each has a logit, but for task binary.
     """
     # On a TPU, all rows of a table are looked up as any others.
-    every_row = isinstance(spec.data, Triples) and spec.data.negatives is None and not spec.strategy.own_memory
-    model = spec.model
-    if isinstance(model, Recommender):
-        model = model.settled(rows[spec.features[spec.recommendation.item].table])
-    if isinstance(model, KnowledgeGraph):  # a triple is two queries
-        model = model.settled(examples / 2, rows.get(spec.features[CANDIDATES].table, 0))
+    every_row = (
+        []
+        if spec.strategy.own_memory
+        else [name for name, more in spec.task.compared(spec).items() if more.every and more.made]
+    )
+    model = spec.model.settled(spec, rows=rows, examples=examples)
     return DenseSettings(
         spec.task,
         model,
@@ -323,13 +316,10 @@ def dense_settings(
         spec.dense_optimizer,
         spec.seed,
         spec.features,
-        {
-            name: Input(spec.ids_of(name), feature.weights, every_row and name == CANDIDATES)
-            for name, feature in spec.features.items()
-        },
+        {name: Input(spec.ids_of(name), feature.weights, name in every_row) for name, feature in spec.features.items()},
         width,
         total_steps,
-        outputs=max(1, classes) if spec.task is Task.CLASSIFICATION else 1,
+        outputs=max(1, classes) if spec.task.labels is Labels.CLASS else 1,
         output_bias=output_bias,
         label_deviation=label_deviation if spec.standardizes_labels else None,
         adapters=adapters_of(spec.features, spec.tables),
@@ -338,14 +328,12 @@ def dense_settings(
 
 def output_bias(task: Task, label_mean: float) -> float:
     """The initial bias of the logit: the mean label, the log odds of the rate of label 1, or 0."""
-    match task:
-        case Task.REGRESSION:
-            return label_mean
-        case Task.BINARY:
-            rate = min(max(label_mean, 1e-6), 1 - 1e-6)
-            return math.log(rate / (1 - rate))
-        case Task.CLASSIFICATION | Task.RANKING | Task.RECOMMENDATION:
-            return 0.0
+    if task.labels is Labels.NUMBER:
+        return label_mean
+    if task.labels is not Labels.BINARY:
+        return 0.0
+    rate = min(max(label_mean, 1e-6), 1 - 1e-6)
+    return math.log(rate / (1 - rate))
 
 
 def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, counter: Any) -> Assembly:
@@ -373,12 +361,7 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
         loss=losses.build(dense.loss, dense.model, dense.task, dense.outputs),
         optimizer=optimizer,
         counter=counter,
-        one_vs_all=OneVsAll(model, dense.model.loss, dense.model.label_smoothing)
-        if isinstance(dense.model, KnowledgeGraph)
-        else None,
-        relation_prediction=RelationPrediction(dense.model)
-        if isinstance(dense.model, KnowledgeGraph) and ALL_RELATIONS in dense.inputs
-        else None,
+        **(imported(dense.model.in_step)(model, dense.model, dense.inputs) if dense.model.in_step else {}),
         # The squared error of standardised labels is that of the labels by their variance.
         gradient_scale=1.0
         if dense.label_deviation is None or isinstance(dense.loss, CustomLoss)

@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, described, stands_for_tokens
 from embexp.errors import DataError, RunError, excerpt
+from embexp.fields.recommendation.recommending import Vectors
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import EarlierCheckpoint, row_tokens
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.outputs import check_place
-from embexp.runs.serving.recommending import Vectors
-from embexp.specs.models import Task
 from embexp.specs.vocabularies import Step
 from embexp.system import caching, files
 from embexp.system.arrays import ArrayRows, Rows, SomeRows
@@ -123,7 +122,7 @@ def export(
                     " tables, --as npy"
                 )
         recommended = None
-        if kind in _OF_SIDES or (kind is ExportKind.SAVEDMODEL and source.spec.task is Task.RECOMMENDATION):
+        if kind in _OF_SIDES or (kind is ExportKind.SAVEDMODEL and source.spec.task.of_interactions):
             recommended = _vectors(source, allow_code, progress)
         chosen = () if kind in _OF_SIDES else _chosen(source, kind, tables)
         rows = {name: earlier_rows(source, name) for name in chosen}

@@ -20,11 +20,13 @@ from embexp.data.files import frames
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory
 from embexp.data.sources.source import OtherFile, source_of
-from embexp.data.texts import without_ngrams
 from embexp.data.vocabularies.doubtful_tokens import unknown_alike
 from embexp.data.vocabularies.spelling import Alike
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, Vocabulary
 from embexp.errors import DataError, NotARunError, RunError, UsageError
+from embexp.fields.recommendation import new_users, recommending
+from embexp.fields.recommendation.content import with_new_items
+from embexp.fields.texts.texts import without_ngrams
 from embexp.freezing.policies import RowFacts
 from embexp.pretrained.aligned import pretrained_before
 from embexp.pretrained.tables import settings_of
@@ -33,13 +35,11 @@ from embexp.reports import results
 from embexp.runs import exporting
 from embexp.runs.exporting import Exported
 from embexp.runs.prepare import PreparedTables, prepare_tables, read_recorded_data
-from embexp.runs.serving import new_users, recommending
-from embexp.runs.serving.content import with_new_items
 from embexp.runs.table_vectors import read_table
 from embexp.specs import arguments
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, MemoryMap
-from embexp.specs.models import Recommender, Task
+from embexp.specs.models import Recommender
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -47,7 +47,6 @@ from embexp.specs.tables import Storage
 from embexp.system import caching
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import Progress, quiet
-from embexp.training.metrics import predicted, predictions
 from embexp.vectors import neighbors
 
 if TYPE_CHECKING:
@@ -268,11 +267,11 @@ class Run:
             DataError: `data` lacks a column, or a value can't be read; or the run's own data, which some models and
                 tasks need, have changed.
         """
-        evaluator, task = self._evaluator(), self.spec.task
-        if task is Task.RANKING:
-            raise RunError(
-                "task ranking has no predictions; evaluate ranks the heads and tails of triples among all entities"
-            )
+        from embexp.runs.evaluations import predictions
+
+        evaluator = self._evaluator()
+        if evaluator.no_predictions:
+            raise RunError(evaluator.no_predictions)
         columns, examples = self._encode(data, progress, labelled=False)
         some = evaluator.few(columns, examples)
         runtime = evaluator.reporting(self._restored.runtime, examples.count, progress)
@@ -280,18 +279,8 @@ class Run:
         own = [name for name, feature in self.spec.features.items() if feature.history_of is None]
         kinds = {name: self._without_row(examples, name) for name in own}
         missing, unknown = ({name: each[place] for name, each in kinds.items()} for place in range(2))
-        if task is Task.RECOMMENDATION:
-            scores = np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
-            return Predictions(scores, unknown, missing=missing)
-        found = predicted(task, logits)
-        if task is Task.CLASSIFICATION:
-            names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
-            return Predictions(names, unknown, dict(zip(self.classes, found.T, strict=True)), missing=missing)
-        if task is Task.BINARY and self.classes:
-            named: np.ndarray = np.asarray(self.classes)[(found > 0.5).astype(np.int64)]
-            of_classes = dict(zip(self.classes, (1 - found, found), strict=True))
-            return Predictions(found, unknown, of_classes, named, missing)
-        return Predictions(found, unknown, missing=missing)
+        found = evaluator.predicted(logits, self.classes)
+        return Predictions(found.prediction, unknown, found.probabilities, found.classes, missing)
 
     def alike_unknown(self, data: Path | str) -> dict[str, Alike]:
         """By columns, values of a file that the run does not know and that differ from known ones in spelling only."""
@@ -370,8 +359,11 @@ class Run:
             names, vectors = users, self.vectors(users, progress=progress)
         else:
             names, features = list(histories), [self.spec.ids_of(name) for name in self.recommender().user_features]
-            known = self._evaluator(), read_recorded_data(self.folder, self.spec, progress), self._restored.runtime
-            vectors = new_users.vectors(*known, self.recommender(), features, histories, unknown, progress)
+            evaluator, own = self._list_evaluator(), read_recorded_data(self.folder, self.spec, progress)
+            runtime = self._restored.runtime
+            vectors = new_users.vectors(
+                evaluator, own, runtime, self.recommender(), features, histories, unknown, progress
+            )
         if content is not None:
             cache = caching.cache_folder(self.spec.output.cache)
             vectors = with_new_items(
@@ -393,12 +385,12 @@ class Run:
             DataError: the run's own data have changed.
         """
         self.recommender()
-        known = self._evaluator(), read_recorded_data(self.folder, self.spec, progress), self._restored.runtime
-        return recommending.vectors(*known, users, progress)
+        evaluator, own = self._list_evaluator(), read_recorded_data(self.folder, self.spec, progress)
+        return recommending.vectors(evaluator, own, self._restored.runtime, users, progress)
 
     def recommender(self) -> Recommender:
         """The model of a run of task recommendation; raises RunError if the task is another."""
-        if self.spec.task is not Task.RECOMMENDATION or not isinstance(self.spec.model, Recommender):
+        if not isinstance(self.spec.model, Recommender):
             raise RunError(
                 f"{self.folder.path}: task {self.spec.task} gives users and items no vectors; those, recommend and"
                 " indexes are for task recommendation"
@@ -418,11 +410,14 @@ class Run:
         """Writes the run for other programs; see `embexp.runs.exporting.export`."""
         return exporting.export(self.folder.path, out, kind, allow_code=self.allow_code, **options)
 
+    def _list_evaluator(self) -> Any:
+        return self._evaluator()
+
     def _evaluator(self) -> Evaluator:
         check_code(named_functions(self.spec), self.allow_code, record=self.folder.spec)
-        from embexp.runs.evaluations import Evaluator
+        from embexp.runs.evaluations import evaluator_of
 
-        return Evaluator(self.spec)
+        return evaluator_of(self.spec)
 
     @cached_property
     def _vocabularies(self) -> dict[str, Vocabulary]:

@@ -10,15 +10,14 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
-from embexp.data import example_weights, fetching, leaks, numbers, together
-from embexp.data.cold_starts import Newcomers, without_newcomers
+from embexp.data import example_weights, fetching, histories, leaks, numbers, together
+from embexp.data import labels as labels_of_tasks
 from embexp.data.columns import Columns, columns_of
 from embexp.data.example_weights import ExampleWeights
-from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions, with_histories
-from embexp.data.queries import Candidates, answer_shares, distinct_queries
 from embexp.data.scan import Scan, scan, seen_once
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
@@ -34,21 +33,20 @@ from embexp.records import identity
 from embexp.records.folder import RunFolder, around, check_checkpoint, named_functions
 from embexp.records.identity import Identity
 from embexp.specs import footprint
-from embexp.specs.data.graphs import RELATION, Positives, Triples
+from embexp.specs.base import imported
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
-from embexp.specs.models import KnowledgeGraph, Recommender, Task
 from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.run import RunSpec, doubtful_settings
 from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
+from embexp.specs.tasks import Labels
 from embexp.stores import places
 from embexp.system import caching, digests, machine, user_code
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import UserCode
-from embexp.training import baseline, loop, metrics
-from embexp.training.baseline import Constant
+from embexp.training import loop
 
 
 @dataclass(frozen=True)
@@ -58,10 +56,8 @@ class Data:
     Attributes:
         columns: what the run reads of the data.
         classes: names of the classes by label, of task classification, and of binary if the data has names; else empty.
-        candidates: the entities that task ranking ranks; None for other tasks.
+        candidates: what answers are chosen from, as the task has it; None: it predicts labels.
         shares: by table and split, how many values have a row of their own; only of tokens and buckets.
-        interactions: users, items and the catalogue of task recommendation; None for other tasks.
-        new: users and items that are in no split, and their interactions; None: there are none.
         weights: of the examples in training; None: all count the same.
     """
 
@@ -69,42 +65,14 @@ class Data:
     vocabularies: Mapping[str, Vocabulary]
     scan: Scan
     classes: tuple[str, ...] = ()
-    candidates: Candidates | None = None
+    candidates: Any = None
     shares: Shares = field(default_factory=dict)
-    interactions: Interactions | None = None
-    new: Newcomers | None = None
     weights: ExampleWeights | None = None
-    _held_out: dict[str, HeldOut] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def training_examples(self) -> int:
         """Number of examples in the training split."""
         return len(self.scan.splits["train"])
-
-    def constant(self, task: Task) -> Constant:
-        """The constant prediction that fits the training split best, for a task other than ranking."""
-        assert self.scan.examples.labels is not None  # every task but ranking has some
-        return baseline.fitted(
-            task,
-            self.scan.examples.labels,
-            self.scan.splits["train"],
-            classes=len(self.classes),
-            weights=self.scan.examples.example_weights,
-        )
-
-    def held_out(self, split: str) -> HeldOut:
-        """For task recommendation: the users of a split; what they have seen is in the splits before it.
-
-        Raises:
-            DataError: none of them can be evaluated.
-        """
-        if split in self._held_out:  # the check before the training, each evaluation and popularity ask for it
-            return self._held_out[split]
-        assert self.interactions is not None  # the task is recommendation
-        examples, splits = self.scan.examples, self.scan.splits
-        seen = [splits[name] for name in SEEN.get(split, SEEN["test"])]
-        self._held_out[split] = self.interactions.held_out(examples, splits[split], examples, seen)
-        return self._held_out[split]
 
     @property
     def dense_width(self) -> int:
@@ -130,7 +98,7 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
             spec.data,
             columns,
             cache=caching.cache_folder(spec.output.cache),
-            interactions=spec.task is Task.RECOMMENDATION,
+            interactions=spec.task.of_interactions,
             progress=progress,
             workers=workers,
         )
@@ -138,53 +106,30 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
         raise RunError("the training split of the data is empty: see data.split")
     labels = found.examples.labels
     if labels is not None:
-        metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
-    classes = metrics.class_names(spec.task, labels, found.classes)
+        labels_of_tasks.check_labels(spec.task, labels, classes=len(found.classes) or None)
+    classes = labels_of_tasks.class_names(spec.task, labels, found.classes)
     weights = None
     if labels is not None:
-        named = classes or (("0", "1") if spec.task is Task.BINARY else ())
+        named = classes or (("0", "1") if spec.task.labels is Labels.BINARY else ())
         own, train = found.examples.example_weights, found.splits["train"]
         weights = example_weights.fitted(labels, train, own, spec.train.class_weights, named)
         if own is not None:
             for split, rows in found.splits.items():
                 example_weights.check(own, rows, split)
-    positives = None
-    if isinstance(spec.data, Triples) and spec.data.positives is Positives.ALL:
-        rows, positives = distinct_queries(found.examples, found.splits["train"])
-        found = replace(found, splits={**found.splits, "train": rows})
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
-    new = None
-    if (drawn := spec.recommendation.new) is not None and spec.task is Task.RECOMMENDATION:
-        pair = spec.recommendation.user, spec.recommendation.item
-        tables = [vocabularies[spec.features[each].table] for each in pair]
-        found, new = without_newcomers(found, [spec.column_of(each) for each in pair], tables, drawn)
-    found = replace(found, examples=with_histories(found.examples, columns, found.splits["train"], vocabularies))
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
-    by_ids = {spec.ids_of(name): vocabularies[feature.table] for name, feature in spec.features.items()}
-    if isinstance(spec.model, Recommender) and spec.task is Task.RECOMMENDATION:
-        known = interactions(
-            found.examples,
-            found.splits["train"],
-            user=spec.column_of(spec.recommendation.user),
-            item=spec.column_of(spec.recommendation.item),
-            item_columns=[spec.ids_of(name) for name in spec.model.item_side],
-            special={column: vocabulary.first for column, vocabulary in by_ids.items()},
-        )
-        return _of_interactions(known, Data(columns, vocabularies, found, shares=shares, new=new))
-    sizes = {column: vocabulary.size for column, vocabulary in by_ids.items()}
-    candidates = source_of(spec.data).candidates(sizes, seed=spec.seed)  # a DataError if there is only one
-    if candidates is not None and positives is not None:
-        candidates = replace(candidates, positives=positives)
-    if candidates is not None and isinstance(spec.data, Triples):
-        if spec.data.shared_negatives:
-            answered = answer_shares(found.examples, found.splits["train"], candidates.entities)
-            candidates = replace(candidates, shares=answered)
-        if isinstance(spec.model, KnowledgeGraph) and spec.model.relation_prediction:
-            if sizes[RELATION] < 2 * (1 + spec.data.reciprocal):
-                rule = "found one relation, expected 2 or more for model.relation_prediction"
-                raise DataError(f"{spec.data.path}: {rule}")
-            candidates = replace(candidates, relations=sizes[RELATION])
-    return Data(columns, vocabularies, found, classes, candidates, shares, weights=weights)
+    data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights)
+    if not spec.task.data:
+        return with_histories(data)
+    completed: Data = imported(spec.task.data)(spec, data)
+    return completed
+
+
+def with_histories(data: Data) -> Data:
+    """The data with the histories of users, of the examples that train."""
+    scan = data.scan
+    examples = histories.with_histories(scan.examples, data.columns, scan.splits["train"], data.vocabularies)
+    return replace(data, scan=replace(scan, examples=examples))
 
 
 def read_recorded_data(folder: RunFolder, spec: RunSpec, progress: Progress = quiet) -> Data:
@@ -229,22 +174,6 @@ def check_recorded_data(folder: RunFolder, spec: RunSpec) -> None:
         f"{folder.path}: its data{'' if path is None else f' (data.path={path})'} have changed since it was trained, so"
         " their rows and splits are no longer those of the run. Put them back as they were, or train again"
     )
-
-
-def _of_interactions(known: Interactions, data: Data) -> Data:
-    """The data of task recommendation, without training examples of unknown items.
-
-    Raises:
-        DataError: no user of a split can be evaluated.
-    """
-    train = data.scan.splits["train"]
-    _, numbers = known.pairs(data.scan.examples, train)
-    splits = {**data.scan.splits, "train": train[numbers >= 0]} if (numbers < 0).any() else data.scan.splits
-    data = replace(data, scan=replace(data.scan, splits=splits), interactions=known)
-    for split, rows in splits.items():
-        if split != "train" and len(rows):
-            data.held_out(split)  # which fails now, not after the training
-    return data
 
 
 @dataclass(frozen=True)
@@ -307,8 +236,7 @@ class Prepared:
         found += numbers.bucket_warnings(self.data.vocabularies)
         found += self.leak_warnings
         found += map(self._seen_once_warning, self.seen_once)
-        if self.data.candidates is not None:
-            found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
+        found += self.spec.task.training_warnings(self.spec, self.data, self.schedule.steps)
         found += map(str, scan.doubts)
         found += filter(None, (overlap.warning(split) for split, overlap in scan.overlap.items()))
         if empty := self.empty_split_warning:
@@ -316,7 +244,7 @@ class Prepared:
         for split in ("validation", "test"):
             rows, labels = scan.splits[split], scan.examples.labels
             if len(rows) and labels is not None:
-                undefined = metrics.undefined(self.spec.task, labels[rows], self.spec.listed_metrics)
+                undefined = labels_of_tasks.undefined(self.spec.task, labels[rows], self.spec.listed_metrics)
                 found += [f"{split}: no {name}, as {why}" for name, why in undefined.items()]
         return found
 

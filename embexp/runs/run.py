@@ -20,15 +20,17 @@ from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import results
 from embexp.reports.tracking import Tracking, reason, track
-from embexp.runs import fitted_baselines, saving, table_vectors
+from embexp.runs import saving, table_vectors
 from embexp.runs.evaluations import EVALUATING, Details
 from embexp.runs.execute import Started, execute
+from embexp.runs.fitted_baselines import NOT_FITTED
 from embexp.runs.prepare import Prepared, check_memory, prepare, reading_sources
 from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
 from embexp.specs import metrics as metric_specs
 from embexp.specs import strategies as specs
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Checkpointing, Save
+from embexp.specs.tasks import Direction
 from embexp.strategies import pieces
 from embexp.strategies import strategy as strategies
 from embexp.strategies.strategy import Strategy
@@ -153,9 +155,9 @@ def complete(
             evaluator, data = started.evaluator, prepared.data
             details: dict[str, Details] = {}
             final = evaluator.final(data, started.execution.runtime, outcome, long, details)
-            baselines, fit = evaluator.baselines(data, long), fitted_baselines.NOT_FITTED
+            baselines, fit = evaluator.baselines(data, long), NOT_FITTED
             if spec.output.baselines and outcome.status != "interrupted":
-                fit = fitted_baselines.fitted(evaluator, data, caching.cache_folder(spec.output.cache), long)
+                fit = evaluator.fitted(data, caching.cache_folder(spec.output.cache), long)
             summary = summarise(prepared, started, outcome, final, baselines | fit.metrics, details, long)
             summary["baseline_fits"] = fit.facts
             if any(tests.values()):
@@ -207,8 +209,8 @@ def train(
     spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
     early = spec.train.early_stopping
     if early.patience is not None or spec.checkpoint.keep_best:
-        metric = metric_specs.watched(spec.task, early.metric, spec.recommendation.cutoffs, spec.further_metrics)
-        lower = metric_specs.direction(metric, spec.further_metrics) is metric_specs.Direction.LOWER
+        metric = metric_specs.watched(spec.task, early.metric, spec.task.cutoffs_of(spec), spec.further_metrics)
+        lower = metric_specs.direction(metric, spec.further_metrics) is Direction.LOWER
         limit = None if early.patience is None else started.evaluator.limit(prepared.data, metric)
         saver.stopping = EarlyStopping(metric, lower, early.patience, early.min_delta, limit=limit)
     outcome = Outcome() if saved is None else saver.restore_state(saved)

@@ -18,13 +18,10 @@ from embexp.pretrained.tables import PretrainedTable
 from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
-from embexp.specs import metrics as metric_specs
 from embexp.specs.base import merged, summarize_names
 from embexp.specs.data.graphs import CANDIDATES
-from embexp.specs.models import Task
 from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
-from embexp.training import baseline
 from embexp.training.loop import Outcome
 from embexp.vectors.write import write_projector_config, write_projector_table
 
@@ -52,7 +49,10 @@ def summarise(
     """
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
     known, unfit = describe(prepared, started), list(prepared.tables.pretrained.mismatches)
-    no_better = [] if outcome.status == "interrupted" else _no_better(prepared, started, final, baselines)
+    evaluator = started.evaluator
+    no_better = []
+    if outcome.status != "interrupted":
+        no_better = evaluator.warnings(spec, prepared.data, final, baselines)
     frozen = {
         name: {
             **known["freeze"][name],
@@ -84,7 +84,7 @@ def summarise(
                 *prepared.warnings,
                 *no_better,
                 *watch.hardly_moved(
-                    learned=outcome.status == "interrupted" or _learned(prepared, started, final, baselines),
+                    learned=outcome.status == "interrupted" or evaluator.learned(final, baselines),
                     loss_left=_loss_left(final, baselines),
                 ),
                 *(
@@ -127,7 +127,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
     return {
         "status": "unfinished",
         "name": spec.name,
-        "task": spec.task.value,
+        "task": str(spec.task),
         "classes": list(prepared.data.classes),
         "columns": {
             name: "several" if name in scan.examples.lists else "one"
@@ -213,46 +213,6 @@ def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
         "rows_dropped": file.dropped,
         "pretrained": {"path": file.setting.path, "digest": file.source.digest},
     }
-
-
-def _no_better(
-    prepared: Prepared, started: Started, final: Mapping[str, Mapping[str, float]], baselines: Baselines
-) -> list[str]:
-    """The warnings of a run that is no better than a baseline, on some split or by some metric."""
-    spec = prepared.spec
-    if spec.task is Task.RECOMMENDATION:
-        return started.evaluator.recommendation_warnings(prepared.data, final, baselines)
-    if all(spec.frozen(name) for name in spec.tables):
-        rates = {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}
-    else:
-        rates = {
-            f"optimizer.{key}": value
-            for key in ("learning_rate", "initial_accumulator_value")
-            if (value := getattr(spec.optimizer, key, None)) is not None
-        }
-    settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
-    found = baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
-    found += baseline.warnings_of_others(final, baselines)
-    if (stopping := spec.train.early_stopping).restores_best:
-        watched = metric_specs.watched(spec.task, stopping.metric, own=spec.further_metrics)
-        found += baseline.stopped_by_another(watched, final, baselines["constant"])
-    if found and spec.train.class_weights is not None:
-        found.append(
-            "train.class_weights moves probabilities towards rare classes, so that log_loss, brier and"
-            " calibration_error are worse: judge by auc, pr_auc or balanced_accuracy"
-        )
-    return found
-
-
-def _learned(
-    prepared: Prepared, started: Started, final: Mapping[str, Mapping[str, float]], baselines: Baselines
-) -> bool:
-    """Whether a run is better on each split than a constant prediction, or than the most popular items."""
-    if (popularity := baselines.get("popularity")) is not None and "constant" not in baselines:
-        first = started.evaluator.first
-        return all(final[split][first] > each[first] for split, each in popularity.items() if split in final)
-    constant = {split: each for split, each in baselines["constant"].items() if split != "train" and final.get(split)}
-    return all(baseline.beaten(prepared.spec.task, final[split], each) for split, each in constant.items())
 
 
 def _loss_left(final: Mapping[str, Mapping[str, float]], baselines: Baselines) -> float | None:

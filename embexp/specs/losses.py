@@ -23,15 +23,11 @@ from embexp.specs.base import (
     is_null,
     where_known,
 )
-from embexp.specs.models import Recommender, Task
+from embexp.specs.models import Recommender
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
-
-
-LOSSES = "loss=sampled_softmax, loss=softmax, loss=bpr or loss=cosine_contrastive"
-"""Those of recommendation, for messages."""
 
 
 class LossOfTask(Choice):
@@ -41,10 +37,9 @@ class LossOfTask(Choice):
     implementation = "embexp.models.losses:of_task"
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Task recommendation, from which no loss follows."""
-        if spec.task is Task.RECOMMENDATION:
-            rule = "task recommendation has several losses"
-            yield Fault(scope.path, self.kind, rule, f"choose {LOSSES}")
+        """A task from which no loss follows."""
+        if not spec.task.loss:
+            yield Fault(scope.path, self.kind, f"task {spec.task} has several losses", f"choose {spec.task.losses}")
 
 
 class RecommendationLoss(Choice):
@@ -56,7 +51,7 @@ class RecommendationLoss(Choice):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Another task."""
-        if spec.task is not Task.RECOMMENDATION:
+        if not spec.task.of_interactions:
             rule = f"it compares items for a user, and the loss of task {spec.task} follows from task and model"
             yield Fault(scope.path, self.kind, rule, "choose loss=of_task, or task=recommendation")
 
@@ -140,10 +135,9 @@ class CustomLoss(NamedCode):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task whose loss compares candidates."""
-        if spec.task in (Task.RANKING, Task.RECOMMENDATION):
+        if spec.task.labels is None:
             rule = f"it takes the labels and logits of examples, and task {spec.task} compares candidates"
-            remedy = "loss=of_task" if spec.task is Task.RANKING else LOSSES
-            yield Fault(scope.path, self.kind, rule, f"choose {remedy}")
+            yield Fault(scope.path, self.kind, rule, f"choose {spec.task.losses}")
 
 
 Loss = Annotated[
@@ -226,7 +220,7 @@ class Recommendation(Spec):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Data, a model, features or a strategy that task recommendation does not take."""
-        if spec.task is not Task.RECOMMENDATION:
+        if not spec.task.of_interactions:
             return iter(())
         return where_known(
             _no_interactions(spec),

@@ -1,128 +1,33 @@
-"""The metrics: names, tasks, directions and functions; those that early stopping watches and searches optimize."""
+"""The metrics of tasks: their directions and values; those that early stopping watches and searches optimize."""
 
 from __future__ import annotations
 
 import difflib
-import itertools
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
 from embexp.errors import ConfigError, Fault
+from embexp.specs import tasks
 from embexp.specs.base import imported
-from embexp.specs.losses import Recommendation
-from embexp.specs.models import Task
+from embexp.specs.tasks import Direction, Metric, Task
 
-HITS = (1, 3, 10)
-"""The k of Hits@k."""
 _SPLIT = "validation"
 _NONE: Mapping[str, bool] = MappingProxyType({})
 
 
-class Direction(StrEnum):
-    """Which way a metric gets better."""
-
-    LOWER = "lower"
-    HIGHER = "higher"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric of a split. Its functions return None where it is undefined.
-
-    Attributes:
-        name: with `{k}` for a metric that is measured at several cutoffs.
-        value: `module:function` that computes it, of labels and logits (`metrics`), or of ranks or lists (`ranking`),
-            and of `k`; None: it is counted over all users.
-        constant: the same of the best constant prediction, or a random order (`baseline`); None: there is none.
-        cutoffs: the values of k; None: those of the config.
-        headline: whether reports put it first, instead of the first of the task.
-        both_classes: whether it is undefined where all labels are equal.
-        listed: whether it is measured only where the config lists it under `metrics`.
-        grouped: whether it is a mean over groups of examples, see `by` of `ChosenMetric`.
-        most: the best value of one that is best when it is highest; None: there is none.
-    """
-
-    name: str
-    task: Task
-    direction: Direction
-    value: str | None
-    constant: str | None = None
-    cutoffs: tuple[int, ...] | None = ()
-    headline: bool = False
-    both_classes: bool = False
-    listed: bool = False
-    grouped: bool = False
-    most: float | None = 1.0
-
-    @property
-    def key(self) -> str:
-        """Its name in `metrics` of the config."""
-        return self.name.format(k="k")
-
-    def is_named(self, name: str) -> bool:
-        """Whether a name is that of this metric, at any of its cutoffs."""
-        at_cutoff = self.cutoffs is None and re.fullmatch(self.name.format(k="[1-9][0-9]*"), name)
-        return bool(at_cutoff) or name in self.names
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Its names, but for cutoffs of the config."""
-        return tuple(self.name.format(k=k) for k in self.cutoffs or (0,)) if self.cutoffs is not None else ()
+@cache
+def every() -> Sequence[Metric]:
+    """The metrics of all tasks, those that are measured without being listed first."""
+    found = [metric for task in tasks.every() for metric in task.metrics]
+    return sorted(found, key=lambda metric: metric.listed)
 
 
-_REGRESSION, _BINARY, _CLASSES = Task.REGRESSION, Task.BINARY, Task.CLASSIFICATION
-_RANKING, _LISTS = Task.RANKING, Task.RECOMMENDATION
-_LOWER, _HIGHER = Direction.LOWER, Direction.HIGHER
-_VALUES, _RANKS, _CONSTANT = "embexp.training.metrics", "embexp.training.ranking", "embexp.training.baseline"
-_CHOICES = "embexp.training.class_metrics"
-METRICS = (
-    Metric("rmse", _REGRESSION, _LOWER, f"{_VALUES}:rmse", f"{_CONSTANT}:rmse"),
-    Metric("mae", _REGRESSION, _LOWER, f"{_VALUES}:mae", f"{_CONSTANT}:mae"),
-    Metric("loss", _REGRESSION, _LOWER, f"{_VALUES}:squared_error", f"{_CONSTANT}:squared_error"),
-    Metric("log_loss", _BINARY, _LOWER, f"{_VALUES}:log_loss", f"{_CONSTANT}:log_loss"),
-    Metric("auc", _BINARY, _HIGHER, f"{_VALUES}:auc", f"{_CONSTANT}:auc", headline=True, both_classes=True),
-    Metric("loss", _BINARY, _LOWER, f"{_VALUES}:log_loss", f"{_CONSTANT}:log_loss"),
-    Metric("accuracy", _CLASSES, _HIGHER, f"{_VALUES}:accuracy", f"{_CONSTANT}:accuracy"),
-    Metric("log_loss", _CLASSES, _LOWER, f"{_VALUES}:softmax_log_loss", f"{_CONSTANT}:softmax_log_loss"),
-    Metric("macro_f1", _CLASSES, _HIGHER, f"{_VALUES}:macro_f1_of_logits", f"{_CONSTANT}:macro_f1"),
-    Metric("loss", _CLASSES, _LOWER, f"{_VALUES}:softmax_log_loss", f"{_CONSTANT}:softmax_log_loss"),
-    Metric("mrr", _RANKING, _HIGHER, f"{_RANKS}:mrr", f"{_CONSTANT}:mrr"),
-    Metric("hits_at_{k}", _RANKING, _HIGHER, f"{_RANKS}:hits", f"{_CONSTANT}:hits", cutoffs=HITS),
-    Metric("mean_rank", _RANKING, _LOWER, f"{_RANKS}:mean_rank", f"{_CONSTANT}:mean_rank"),
-    Metric("mrr_tails", _RANKING, _HIGHER, f"{_RANKS}:mrr_tails", f"{_CONSTANT}:mrr_tails"),
-    Metric("mrr_heads", _RANKING, _HIGHER, f"{_RANKS}:mrr_heads", f"{_CONSTANT}:mrr_heads"),
-    Metric("ndcg_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:ndcg", cutoffs=None),
-    Metric("recall_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:recall", cutoffs=None),
-    Metric("hit_rate_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:hit_rate", cutoffs=None),
-    Metric("mrr", _LISTS, _HIGHER, f"{_RANKS}:first_hit"),
-    Metric("coverage_at_{k}", _LISTS, _HIGHER, None, cutoffs=None),
-    Metric("r2", _REGRESSION, _HIGHER, f"{_VALUES}:r2", f"{_CONSTANT}:r2", listed=True),
-    Metric("mape", _REGRESSION, _LOWER, f"{_VALUES}:mape", f"{_CONSTANT}:mape", listed=True),
-    Metric("pr_auc", _BINARY, _HIGHER, f"{_CHOICES}:pr_auc", both_classes=True, listed=True),
-    Metric("brier", _BINARY, _LOWER, f"{_CHOICES}:brier", listed=True),
-    Metric("calibration_error", _BINARY, _LOWER, f"{_CHOICES}:calibration_error", listed=True),
-    Metric("accuracy", _BINARY, _HIGHER, f"{_CHOICES}:accuracy", listed=True),
-    Metric("balanced_accuracy", _BINARY, _HIGHER, f"{_CHOICES}:balanced_accuracy", listed=True),
-    Metric("precision", _BINARY, _HIGHER, f"{_CHOICES}:precision", listed=True),
-    Metric("recall", _BINARY, _HIGHER, f"{_CHOICES}:recall", listed=True),
-    Metric("f1", _BINARY, _HIGHER, f"{_CHOICES}:f1", listed=True),
-    Metric("grouped_auc", _BINARY, _HIGHER, f"{_CHOICES}:grouped_auc", both_classes=True, listed=True, grouped=True),
-    Metric("balanced_accuracy", _CLASSES, _HIGHER, f"{_CHOICES}:balanced_accuracy", listed=True),
-    Metric("macro_precision", _CLASSES, _HIGHER, f"{_CHOICES}:macro_precision", listed=True),
-    Metric("macro_recall", _CLASSES, _HIGHER, f"{_CHOICES}:macro_recall", listed=True),
-    Metric("brier", _CLASSES, _LOWER, f"{_CHOICES}:brier", listed=True),
-    Metric("calibration_error", _CLASSES, _LOWER, f"{_CHOICES}:calibration_error", listed=True),
-    Metric("precision_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:precision", cutoffs=None, listed=True),
-    Metric("map_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:average_precision", cutoffs=None, listed=True),
-    Metric("novelty_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:novelty", cutoffs=None, listed=True, most=None),
-)
-"""All metrics, in the order of reports. Early stopping watches the first of the task by default."""
-DIRECTIONS = {name: metric.direction for metric in METRICS for name in metric.names}
-"""Every metric with its direction, but for those at cutoffs of the config."""
+def directions() -> dict[str, Direction]:
+    """Every metric with its direction, but for those at cutoffs of the config."""
+    return {name: metric.direction for metric in every() for name in metric.names}
 
 
 def direction(metric: str, own: Mapping[str, bool] = _NONE) -> Direction | None:
@@ -133,50 +38,33 @@ def direction(metric: str, own: Mapping[str, bool] = _NONE) -> Direction | None:
     """
     if metric in own:
         return Direction.HIGHER if own[metric] else Direction.LOWER
-    return next((each.direction for each in METRICS if each.is_named(metric)), None)
+    return next((each.direction for each in every() if each.is_named(metric)), None)
 
 
 def highest(metric: str) -> float | None:
     """The best value of a metric of embexp that is best when it is highest; None: there is none."""
-    higher = (each for each in METRICS if each.direction is Direction.HIGHER and each.is_named(metric))
+    higher = (each for each in every() if each.direction is Direction.HIGHER and each.is_named(metric))
     return next((each.most for each in higher), None)
-
-
-def named(
-    task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs, listed: Collection[str] = ()
-) -> Iterator[tuple[str, Metric, int | None]]:
-    """The metrics of a task with their names and cutoffs; those next to each other take turns at each cutoff.
-
-    Args:
-        listed: keys of metrics that are measured only where they are listed; others are ignored.
-    """
-    of_task = (each for each in METRICS if each.task is task and (not each.listed or each.key in listed))
-    for at, several in itertools.groupby(of_task, lambda metric: metric.cutoffs):
-        group = list(several)
-        for k in cutoffs if at is None else at or (None,):
-            yield from ((metric.name.format(k=k), metric, k) for metric in group)
 
 
 def keys(task: Task) -> tuple[str, ...]:
     """What `metrics` of a config may list for a task, without the user's own."""
-    return tuple(dict.fromkeys(each.key for each in METRICS if each.task is task))
+    return tuple(dict.fromkeys(each.key for each in task.metrics))
 
 
 def is_grouped(key: str) -> bool:
     """Whether a metric is a mean over groups of examples."""
-    return any(each.grouped for each in METRICS if each.key == key)
+    return any(each.grouped for each in every() if each.key == key)
 
 
-def further(
-    task: Task, chosen: Mapping[str, bool | None], cutoffs: Sequence[int] = Recommendation().cutoffs
-) -> dict[str, bool]:
+def further(task: Task, chosen: Mapping[str, bool | None], cutoffs: Sequence[int] | None = None) -> dict[str, bool]:
     """The metrics that a config adds to those of its task, by name, and whether higher is better.
 
     Args:
         chosen: of the user's own, whether higher is better; None: it is one of embexp's, by its key.
     """
     listed = [key for key, higher in chosen.items() if higher is None]
-    ours = [(name, each) for name, each, _ in named(task, cutoffs, listed) if each.listed]
+    ours = [(name, each) for name, each, _ in task.named_metrics(cutoffs, listed) if each.listed]
     own = {name: higher for name, higher in chosen.items() if higher is not None}
     return {name: each.direction is Direction.HIGHER for name, each in ours} | own
 
@@ -196,7 +84,7 @@ def computed(
     """
     known: dict[tuple[str, int | None], Any] = {}
     found = {}
-    for name, metric, k in named(task, cutoffs, listed):
+    for name, metric, k in task.named_metrics(cutoffs, listed):
         if metric.grouped and grouped is None:
             continue
         if (function := getattr(metric, of)) is None:
@@ -209,11 +97,9 @@ def computed(
     return found
 
 
-def metrics_of(
-    task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs, own: Iterable[str] = ()
-) -> tuple[str, ...]:
+def metrics_of(task: Task, cutoffs: Sequence[int] | None = None, own: Iterable[str] = ()) -> tuple[str, ...]:
     """The metrics of a task, and further ones; early stopping watches the first by default."""
-    return (*(name for name, _, _ in named(task, cutoffs)), *own)
+    return (*(name for name, _, _ in task.named_metrics(cutoffs)), *own)
 
 
 def headline(task: Task, measured: Iterable[str] = ()) -> str:
@@ -222,14 +108,14 @@ def headline(task: Task, measured: Iterable[str] = ()) -> str:
     Args:
         measured: metrics of the run; NDCG, the headline of recommendation, has its first cutoff in its name.
     """
-    name, first, _ = next((each for each in named(task) if each[1].headline), next(named(task)))
+    name, first, _ = next((each for each in task.named_metrics() if each[1].headline), next(task.named_metrics()))
     return next(filter(first.is_named, measured), name)
 
 
 def watched(
     task: Task,
     metric: str | None,
-    cutoffs: Sequence[int] = Recommendation().cutoffs,
+    cutoffs: Sequence[int] | None = None,
     own: Iterable[str] = (),
 ) -> str:
     """The metric that early stopping watches: `metric`, or the task's first if that is None.
@@ -264,7 +150,7 @@ class Objective:
 def objectives(
     task: Task,
     chosen: str | Sequence[str] | None,
-    cutoffs: Sequence[int] = Recommendation().cutoffs,
+    cutoffs: Sequence[int] | None = None,
     own: Mapping[str, bool] = _NONE,
 ) -> tuple[Objective, ...]:
     """The objectives of a search.

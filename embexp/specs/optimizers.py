@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
 from embexp.specs.base import Choice, Count, Fraction, NamedCode, NonNegative, Number, Positive, Spec, WholeNumber
-from embexp.specs.models import Task
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -133,7 +132,7 @@ class _TableOptimizer(Choice):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """What a TPU, which has its own rules, does not do; decay by epoch where negatives are looked up, too."""
-        if self.decays_per_epoch and spec.task in (Task.RANKING, Task.RECOMMENDATION):
+        if self.decays_per_epoch and spec.task.labels is None:
             rule = f"task {spec.task} looks rows up as negatives too, so that data does not tell how often"
             value = str(self.weight_decay_per)
             yield CombinationFault(f"{scope.path}.weight_decay_per", value, rule, "set it to touch")

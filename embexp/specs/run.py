@@ -14,10 +14,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs import inits, metrics
+from embexp.specs import inits, metrics, tasks
 from embexp.specs.base import JobCount, Scope, Seed, Spec, for_each, summarize_names, where_known
 from embexp.specs.data.choices import DATE_PARTS, Data, with_paths
-from embexp.specs.data.graphs import Triples
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.losses import (
@@ -27,13 +26,14 @@ from embexp.specs.losses import (
     Recommendation,
     chosen_metrics,
 )
-from embexp.specs.models import KnowledgeGraph, Model, Task
+from embexp.specs.models import Model
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
 from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Sweep, Train
 from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.studies.choices import NoStudy, Study
 from embexp.specs.tables import Feature, Table
+from embexp.specs.tasks import Labels, Task
 from embexp.specs.tracking import NoTracking, Tracking
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=200)]  # of files, such as a vocabulary
@@ -84,13 +84,13 @@ class RunSpec(Spec):
     @property
     def standardizes_labels(self) -> bool:
         """Whether the model predicts standardised labels; those of tasks other than regression have no unit."""
-        return self.train.standardize_labels and self.task is Task.REGRESSION
+        return self.train.standardize_labels and self.task.labels is Labels.NUMBER
 
     @property
     def further_metrics(self) -> dict[str, bool]:
         """The metrics that the config adds to those of the task, and whether higher is better."""
         chosen = {name: None if each.function is None else each.higher_is_better for name, each in self.metrics.items()}
-        return metrics.further(self.task, chosen, self.recommendation.cutoffs)
+        return metrics.further(self.task, chosen, self.task.cutoffs_of(self))
 
     @property
     def listed_metrics(self) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ class RunSpec(Spec):
         """The reasons why the model can't take the features of a run whose dims are known."""
         dims = {name: table.vector_dim(table.width) for name, table in self.tables.items()}
         shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in self.features.items()}
-        classes = self.task is Task.CLASSIFICATION
+        classes = self.task.labels is Labels.CLASS
         return list(self.model.input_faults(shapes, self.data.dense_width, classes))
 
     def without_columns(self, names: Collection[str]) -> tuple[str, ...]:
@@ -279,32 +279,18 @@ class RunSpec(Spec):
                 yield self.scope_of(path), setting
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Faults of several choices: init methods that share no runtime, and ranking without candidates."""
+        """Faults of several choices: init methods that share no runtime, and what the task lacks."""
         return where_known(
             inits.no_shared_runtime(self),
-            _nothing_to_rank(self),
-            _no_scores(self),
+            lambda: self.task.faults(self),
             _no_predictions(self),
             for_each(lambda: self.metrics, lambda name: _no_metric(self, name)),
         )
 
 
-def _nothing_to_rank(spec: RunSpec) -> Iterator[Fault]:
-    if spec.task is Task.RANKING and not isinstance(spec.data, Triples):
-        rule = f"only queries of a knowledge graph have candidates to rank, and the data is of kind {spec.data.kind}"
-        yield Fault("task", "'ranking'", rule, "choose data=triples, or another task")
-
-
-def _no_scores(spec: RunSpec) -> Iterator[Fault]:
-    if spec.task is Task.RANKING and not isinstance(spec.model, KnowledgeGraph):
-        rule = "task ranking needs a model that scores candidates"
-        remedy = "choose model=complex, model=distmult, model=transe or model=rotate"
-        yield Fault("model", spec.model.kind, rule, remedy)
-
-
 def _no_predictions(spec: RunSpec) -> Iterator[Fault]:
     own = [name for name, metric in spec.metrics.items() if metric.function is not None]
-    if own and spec.task in (Task.RANKING, Task.RECOMMENDATION):
+    if own and spec.task.labels is None:
         rule = f"they compare labels with predictions, and the metrics of task {spec.task} are about lists"
         yield Fault("metrics", ", ".join(own), rule, "leave them out")
 
@@ -314,7 +300,7 @@ def _no_metric(spec: RunSpec, name: str) -> Iterator[Fault]:
     metric, path = spec.metrics[name], f"metrics.{name}"
     if metric.function is None and name not in (known := metrics.keys(spec.task)):
         near = difflib.get_close_matches(name, known, n=1)
-        others = [str(task) for task in Task if name in metrics.keys(task)]
+        others = [str(task) for task in tasks.every() if name in metrics.keys(task)]
         rule = f"the metrics of task {spec.task} are {', '.join(known)}"
         remedy = f"did you mean {near[0]!r}?" if near else f"your own needs {path}.function=module:function"
         if others:
@@ -424,8 +410,9 @@ def _model(spec: RunSpec) -> Iterator[str]:
     yield from spec.model.inert(spec)
     if not spec.model.has_weights and all(table.adapter is None for table in spec.tables.values()):
         yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
-    if spec.task is not Task.RECOMMENDATION and spec.recommendation != Recommendation():
-        yield f"recommendation: the task is {spec.task}"
+    for name in tasks.settings_of_others(spec.task):
+        if getattr(spec, name) != type(spec).model_fields[name].get_default():
+            yield f"{name}: the task is {spec.task}"
 
 
 def _train(spec: RunSpec) -> Iterator[str]:

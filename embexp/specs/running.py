@@ -21,7 +21,6 @@ from embexp.specs.base import (
     where_known,
 )
 from embexp.specs.losses import ClassWeights
-from embexp.specs.models import Task
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -88,7 +87,7 @@ class Train(Spec):
         return where_known(self._no_classes(spec, scope), _nothing_to_weigh(spec))
 
     def _no_classes(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        if self.class_weights is not None and spec.task not in (Task.BINARY, Task.CLASSIFICATION):
+        if self.class_weights is not None and not spec.task.has_classes:
             rule = f"it weighs classes, and task {spec.task} has none"
             yield Fault(f"{scope.path}.class_weights", str(self.class_weights), rule, "leave it null")
 
@@ -103,7 +102,7 @@ class Train(Spec):
 
 def _nothing_to_weigh(spec: RunSpec) -> Iterator[Fault]:
     weight = getattr(spec.data, "weight", None)
-    if weight is not None and spec.task in (Task.RANKING, Task.RECOMMENDATION):
+    if weight is not None and spec.task.labels is None:
         rule = f"it weighs examples with labels, and task {spec.task} compares items"
         yield Fault("data.weight", repr(weight), rule, "leave it null")
 

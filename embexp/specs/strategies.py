@@ -22,14 +22,11 @@ from embexp.specs.base import (
     known_or,
     where_known,
 )
-from embexp.specs.data.graphs import CANDIDATES, RELATION, Triples
 from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
-from embexp.specs.losses import Softmax
-from embexp.specs.models import Recommender
-from embexp.specs.models.knowledge_graph import KnowledgeGraph
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
+from embexp.specs.tasks import Compared
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -310,21 +307,16 @@ def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
 
 
 def _every_candidate(spec: RunSpec) -> Iterator[CombinationFault]:
-    """Losses over all entities, relations or items, of whose rows each worker has only some."""
-    model, one_vs_all = spec.model, isinstance(spec.data, Triples) and spec.data.negatives is None
-    if one_vs_all and (lacking := _not_mirrored(spec, [CANDIDATES])):
-        rule = "a step then scores all entities, and each worker has only some of them"
-        remedy = f"set {lacking}, or data.negatives to a number, or strategy=cpu"
-        yield CombinationFault("data.negatives", "null", rule, remedy)
-    weight = model.relation_prediction if isinstance(model, KnowledgeGraph) else 0
-    if weight and (lacking := _not_mirrored(spec, [RELATION])):
-        rule = "a step then scores all relations, and each worker has only some of them"
-        yield CombinationFault("model.relation_prediction", f"{weight:g}", rule, f"set {lacking}, or leave it 0")
-    items = model.item_side if isinstance(spec.loss, Softmax) and isinstance(model, Recommender) else ()
-    if lacking := _not_mirrored(spec, items):
-        rule = "a step then compares all items, and each worker has only some of their rows"
-        remedy = f"set {lacking}, or choose loss=sampled_softmax loss.negatives=512"
-        yield CombinationFault("loss", spec.loss.kind, rule, remedy)
+    """Losses over all rows of a table, of which each worker has only some."""
+    by_setting: dict[Compared, list[str]] = {}
+    for feature, compared in spec.task.compared(spec).items():
+        if compared.every:
+            by_setting.setdefault(compared, []).append(feature)
+    for compared, features in by_setting.items():
+        if lacking := _not_mirrored(spec, features):
+            rule = f"a step then compares all {compared.every}, and each worker has only some of their rows"
+            remedy = f"set {lacking}, or {compared.remedy}"
+            yield CombinationFault(compared.path, compared.value, rule, remedy)
 
 
 def _not_mirrored(spec: RunSpec, features: Iterable[str]) -> str:
@@ -370,11 +362,12 @@ def _tpu_faults(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFaul
 
 
 def _candidates(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
-    if isinstance(spec.data, Triples) and spec.data.negatives is not None:
-        requires = f"strategy {strategy.kind} requires batches of the same shape as in training"
-        rule = f"an evaluation ranks all entities, and {requires}"
-        remedy = f"set data.negatives=null to train with all entities, or {_ELSEWHERE}"
-        yield CombinationFault("data.negatives", str(spec.data.negatives), rule, remedy)
+    for compared in spec.task.compared(spec).values():
+        if compared.made and not compared.every:
+            requires = f"strategy {strategy.kind} requires batches of the same shape as in training"
+            rule = f"an evaluation compares all rows, and {requires}"
+            remedy = f"set {compared.path}=null to train with all of them, or {_ELSEWHERE}"
+            yield CombinationFault(compared.path, compared.value, rule, remedy)
 
 
 def _batches(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:

@@ -15,7 +15,6 @@ from embexp.specs import vocabularies
 from embexp.specs.base import Count, Dim, Length, NonNegative, Number, Positive, RowCount, Spec, is_null, where_known
 from embexp.specs.freezing import Freeze, FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import ConstantInGraph, CustomInit, Init, MemoryMap
-from embexp.specs.models import Task
 from embexp.specs.optimizers import TableOptimizer, slots_of
 from embexp.specs.pretrained import File, NonFinite, NoPretrained, Pretrained, Sample
 from embexp.specs.running import RuntimeKind
@@ -211,11 +210,9 @@ class Table(Spec):
             _storage(spec, name),
             _precision(spec, name),
             _reset(spec, name),
-            _adapter(spec, name),
             vocabularies.token_faults(spec, name),
             vocabularies.hash_faults(spec, name),
             vocabularies.oov_faults(spec, name),
-            vocabularies.recommended_faults(spec, name),
         )
 
 
@@ -316,13 +313,6 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
     yield CombinationFault(f"{choice}.storage", repr(table.storage.value), rule, f"leave it auto, or {remedy}")
 
 
-def _adapter(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
-    adapter = spec.tables[name].adapter
-    if adapter is not None and spec.task is Task.RANKING:
-        rule = f"model {spec.model.kind} scores rows of entities as they are, many at a time"
-        yield CombinationFault(f"tables.{name}.adapter", f"dim {adapter.dim}", rule, "leave it null")
-
-
 def _reset(spec: RunSpec, name: str) -> Iterator[Fault]:
     """Rows that start again and may not move, or where they can't be written between two steps."""
     if spec.tables[name].reset is None:
@@ -411,9 +401,6 @@ def _history(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
         if value:
             rule = "a history has no order, weights or numbers; its ids are combined by the table's combiner"
             yield Fault(f"{path}.{key}", repr(value), rule, "remove it")
-    if spec.task is Task.RANKING:
-        rule = "the examples of task ranking are triples, and have no users"
-        yield CombinationFault(f"{path}.history_of", repr(name), rule, "remove the feature, or predict labels")
     if spec.strategy.own_memory:
         rule = "histories differ in length without bound, and a TPU takes inputs of one size"
         yield CombinationFault(f"{path}.history_of", repr(name), rule, "remove the feature, or take strategy=cpu")

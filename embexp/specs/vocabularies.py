@@ -14,7 +14,6 @@ from pydantic import Field, field_validator, model_validator
 
 from embexp.errors import Fault
 from embexp.specs.base import Count, Number, RowCount, Spec, different
-from embexp.specs.models import Task
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -182,19 +181,6 @@ def hash_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
             if key in own:
                 rule = "a table of hash_buckets has no vocabulary, and every value has a bucket"
                 yield Fault(_path(name, key), str(own[key]), rule, "remove one of the two")
-
-
-def recommended_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
-    """Users or items, which are recommended one by one, in hash buckets that several share."""
-    if spec.tables[name].vocabulary.hash_buckets is None or spec.task is not Task.RECOMMENDATION:
-        return
-    for each in (spec.recommendation.user, spec.recommendation.item):
-        if each in spec.features and spec.features[each].table == name:
-            rule = f"feature {each} needs a row for each of its values, and hash buckets are shared"
-            value = str(spec.tables[name].vocabulary.hash_buckets)
-            yield Fault(
-                _path(name, "hash_buckets"), value, rule, "set it to null, and max_size or min_frequency instead"
-            )
 
 
 def oov_faults(spec: RunSpec, name: str) -> Iterator[Fault]:

@@ -371,7 +371,7 @@ def plan_search(
     searched = space(overrides)
     specs = check(searched.probes())
     sought = dict.fromkeys(
-        objectives(spec.task, spec.sweep.objective, spec.recommendation.cutoffs, spec.further_metrics) for spec in specs
+        objectives(spec.task, spec.sweep.objective, spec.task.cutoffs_of(spec), spec.further_metrics) for spec in specs
     )
     if not all(getattr(spec.data, "validates", True) for spec in specs):
         rule = "a search chooses settings by the validation split, and that is empty"

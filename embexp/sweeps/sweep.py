@@ -297,7 +297,7 @@ class Sweep:
         """What `sweep.objective` names, of a setting: the mean over its seeds, NaN if it failed."""
         spec = self._runner.ledger.job(outcomes[0].number).checked_spec
         wanted = spec.sweep.objective
-        aims = objectives(spec.task, wanted, spec.recommendation.cutoffs, spec.further_metrics)
+        aims = objectives(spec.task, wanted, spec.task.cutoffs_of(spec), spec.further_metrics)
         values = search.objective_values(aims, outcomes)
         return values[0] if wanted is None or isinstance(wanted, str) else values
 

@@ -11,6 +11,7 @@ all entities: computed by itself it could differ in its last bit, and lose its t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.models.knowledge_graph import Scoring
 from embexp.specs.data.graphs import CANDIDATES
 from embexp.specs.footprint import ROWS, TRAINED_SCORES
 from embexp.specs.models import RankingLoss
@@ -26,6 +26,29 @@ from embexp.tables.row_updates import add_at
 
 _LEAST_LIKELIHOOD = 1e-30
 """Below it, float32 has lost digits of a likelihood, or all of them."""
+
+
+class Scoring(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """Scores of candidates, [B, C], from vectors [B, dim] and candidates [1, C, dim] or [B, C, dim]."""
+
+    @abstractmethod
+    def scores(self, query: Any, candidates: Any) -> Any:
+        """Scores [B, C] of candidates [C, dim] that all queries share."""
+
+    @abstractmethod
+    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
+        """Gradients of sum(weights * upstream * scores) by `query` [B, dim] and by `candidates` [C, dim].
+
+        Args:
+            query: [B, dim].
+            candidates: [C, dim].
+            upstream: [B, C].
+            weights: of each query, [B, 1]; apart from upstream, as that would be one more pass over [B, C].
+        """
+
+    @abstractmethod
+    def is_small(self, query: Any, candidates: Any) -> bool:
+        """Whether `call` makes little at once of these: [B, dim] and [1, C, dim], with shapes that are known."""
 
 
 class OneVsAll:

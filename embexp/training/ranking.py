@@ -1,47 +1,24 @@
-"""Ranks of correct answers among candidates, lists of the best items for each user, and their metrics.
+"""Ranks of correct answers among candidates, and lists of the best items for each user.
 
 A query of a knowledge graph may have several correct answers. When one of them is ranked, the other known ones are
 removed from the candidates ("filtered", Bordes et al. 2013). Where candidates tie with the answer, its rank is the mean
 of the best and the worst rank that it could have among them ("realistic", Berrendorf et al. 2020), so that a model that
 gives all candidates the same score gains nothing.
 
-Lists of the best items for each user, and their metrics: NumPy, scores in float32 or float64, metrics in float64. A
-user's list holds the items of the whole catalogue with the highest scores, without those that the user has seen. Items
-with equal scores are listed by their number in the catalogue. With H, the user's held-out items, and h(i), 1 if item i
-of the list is in H:
-
-| metric | of a user |
-|---|---|
-| recall_at_k | sum h(1..k) / |H| |
-| ndcg_at_k | sum h(i) / log2(i + 1) over i = 1..k, divided by the same sum of the ideal list (min(k, |H|) ones) |
-| hit_rate_at_k | 1 if any of h(1..k) is, else 0 |
-| mrr | 1 / place of the first item of H in the list of the whole catalogue; 0 if the catalogue has none of H |
-
-Those that a config lists:
-
-| metric | of a user |
-|---|---|
-| precision_at_k | sum h(1..k) / k |
-| map_at_k | sum of h(i) (sum h(1..i) / i) over i = 1..k, divided by |H|, as ranx has it |
-| novelty_at_k | the mean of -log2 of the share that each item of the list has of the training split |
-
-Each is the mean over the users. coverage_at_k is the share of the catalogue that stands in the list of at least one
-user. Järvelin and Kekäläinen: "Cumulated gain-based evaluation of IR techniques" (2002), with gains of 0 and 1.
+Lists of the best items for each user are of the whole catalogue, by the highest scores in float32 or float64, without
+the items that the user has seen. Items with equal scores are listed by their number in the catalogue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from embexp.data.examples import ListColumn
-from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
-from embexp.specs import metrics as metric_specs
-from embexp.specs.models import Task
 
 _CELLS = 1 << 22
 """Scores that are in memory at once: 16 MB of float32, and a few times as much to rank them."""
@@ -61,7 +38,7 @@ class Listed(NamedTuple):
 
     Attributes:
         items: int64 [n, k], see `Best`.
-        first_places: see `Lists`.
+        first_places: float64, the place of the first relevant item of each user with any, among all items, from 1.
     """
 
     items: np.ndarray
@@ -73,6 +50,32 @@ Lister = Callable[[int, int, Pairs, Pairs, int], Listed]
 
 Raises DivergedError: a score is not finite.
 """
+
+
+@dataclass(frozen=True)
+class KnownAnswers:
+    """The known answers of N queries; queries that ask the same share them.
+
+    Attributes:
+        lists: the answers of each distinct query, each once, rising.
+        places: int64 [N], the list of each query; its own answer is among them.
+    """
+
+    lists: ListColumn
+    places: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of answers of each query, int64 [N]."""
+        return np.asarray(np.diff(self.lists.splits)[self.places])
+
+    def between(self, start: int, stop: int) -> ListColumn:
+        """The answers of the queries [start, stop), which are copied."""
+        places = self.places[start:stop]
+        starts, lengths = self.lists.splits[places], np.diff(self.lists.splits)[places]
+        ends = np.cumsum(lengths)
+        taken = np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
+        return ListColumn(self.lists.values[taken], np.concatenate([[0], ends]))
 
 
 @dataclass(frozen=True)
@@ -175,53 +178,6 @@ def ranks_by_frequency(
     return np.concatenate([np.empty(0), *found])
 
 
-def metrics(ranks: np.ndarray, predict_head: np.ndarray) -> dict[str, float]:
-    """MRR, Hits@k and mean rank over all queries, and the MRR of tail prediction and of head prediction.
-
-    Args:
-        ranks: float64 [N], from 1.
-        predict_head: bool [N]: True for head prediction, False for tail prediction. A direction without queries has
-            no MRR.
-
-    Raises:
-        ValueError: there are no queries.
-    """
-    if not len(ranks):
-        raise ValueError("there is nothing to evaluate: no queries")
-    return metric_specs.computed(Task.RANKING, "value", ranks, predict_head)
-
-
-def mrr(ranks: np.ndarray, predict_head: np.ndarray) -> float:
-    """Mean of 1 / rank."""
-    return float(np.mean(1 / ranks))
-
-
-def mrr_tails(ranks: np.ndarray, predict_head: np.ndarray) -> float | None:
-    """That of tail prediction."""
-    own = ranks[~predict_head]
-    return mrr(own, predict_head) if len(own) else None
-
-
-def mrr_heads(ranks: np.ndarray, predict_head: np.ndarray) -> float | None:
-    """That of head prediction."""
-    return mrr_tails(ranks, ~predict_head)
-
-
-def hits(ranks: np.ndarray, predict_head: np.ndarray, k: int) -> float:
-    """Share of the ranks up to k."""
-    return float(np.mean(ranks <= k))
-
-
-def mean_rank(ranks: np.ndarray, predict_head: np.ndarray) -> float:
-    """Mean rank."""
-    return float(np.mean(ranks))
-
-
-def evaluate(predictions: Iterable[tuple[np.ndarray, np.ndarray]], queries: Queries) -> dict[str, float]:
-    """Metrics of queries that come in batches; see `ranks_of_queries`."""
-    return metrics(ranks_of_queries(predictions, queries), queries.predict_head)
-
-
 def ranks_of_queries(predictions: Iterable[tuple[np.ndarray, np.ndarray]], queries: Queries) -> np.ndarray:
     """Ranks, float64 [N], of queries that come in batches; only one batch of scores is in memory at a time.
 
@@ -310,11 +266,12 @@ def user_blocks(scores: Scores, users: int, items: int, seen: ListColumn) -> Ite
     Raises:
         DivergedError: a score is not finite.
     """
-    for start, stop in _blocks(users, items):
+    for start, stop in blocks(users, items):
         yield start, stop, without(scores(start, stop), pairs(seen, start, stop))
 
 
-def _blocks(users: int, items: int) -> Iterator[tuple[int, int]]:
+def blocks(users: int, items: int) -> Iterator[tuple[int, int]]:
+    """First and last of so many users that their scores of all items are in memory at once."""
     size = max(1, _CELLS // items)
     return ((start, min(start + size, users)) for start in range(0, users, size))
 
@@ -370,125 +327,6 @@ def same_for_all(scores: np.ndarray) -> Lister:
         return Listed(items, 1.0 - best - np.array(seen_before, np.int64))
 
     return found
-
-
-def evaluate_lists(
-    lister: Lister,
-    items: int,
-    *,
-    relevant: ListColumn,
-    unknown: np.ndarray,
-    seen: ListColumn,
-    cutoffs: Sequence[int],
-    listed: Collection[str] = (),
-    counts: np.ndarray | None = None,
-    of_users: dict[str, list[np.ndarray]] | None = None,
-) -> dict[str, float]:
-    """The metrics of N users.
-
-    Args:
-        lister: makes their lists, some users at a time; see `listed_by`.
-        items: I, the number of items.
-        relevant: held-out items of each user, by number in the catalogue, none of them seen.
-        unknown: int64 [N], held-out items of each user that are not in the catalogue.
-        seen: items that are left out of each user's list.
-        listed: keys of further metrics.
-        counts: of each item in the training split, [I], at least 1, for the novelty of lists.
-        of_users: gets the values of users, block by block, of metrics that are means over them.
-
-    Raises:
-        DivergedError: a score is not finite.
-        ValueError: there are no users.
-    """
-    users, longest = len(unknown), max(cutoffs)
-    if not users:
-        raise ValueError("there is nothing to evaluate: no users")
-    names = [name for name, _, _ in metric_specs.named(Task.RECOMMENDATION, cutoffs, listed)]
-    sums: dict[str, float] = dict.fromkeys(names, 0.0)
-    recommended = {k: np.zeros(items, bool) for k in cutoffs}
-    information = np.zeros(items) if counts is None else np.log2(counts.sum() / np.maximum(counts, 1))
-    for start, stop in _blocks(users, items):
-        row, item = pairs(relevant, start, stop)
-        wanted = np.zeros((stop - start, items), bool)
-        wanted[row, item] = True
-        top, first_places = lister(start, stop, pairs(seen, start, stop), (row, item), longest)
-        hits = np.take_along_axis(wanted, np.maximum(top, 0), 1) & (top >= 0)
-        held_out = np.bincount(row, minlength=stop - start) + unknown[start:stop]
-        surprise = np.where(top >= 0, information[np.maximum(top, 0)], np.nan)
-        lists = Lists(hits, held_out, first_places, surprise)
-        measured = metric_specs.computed(Task.RECOMMENDATION, "value", lists, cutoffs=cutoffs, listed=listed)
-        for name, values in measured.items():
-            sums[name] += float(values.sum())
-            if of_users is not None:
-                every = values
-                if len(values) < stop - start:
-                    every = np.zeros(stop - start)
-                    every[np.unique(row)] = values
-                of_users.setdefault(name, []).append(every)
-        for k in cutoffs:
-            shown = top[:, :k]
-            recommended[k][shown[shown >= 0]] = True
-    found_metrics = {name: value / users for name, value in sums.items()}
-    return found_metrics | {f"coverage_at_{k}": float(recommended[k].mean()) for k in cutoffs}
-
-
-class Lists(NamedTuple):
-    """The lists of n users; a metric of them is float64 [n], that of `first_places` without users who have none.
-
-    Attributes:
-        hits: bool [n, longest cutoff], whether each place holds a relevant item.
-        held_out: integers [n], how many items are relevant.
-        first_places: float64, the place of the first relevant item of each user with any, among all items, from 1.
-        surprise: float64 [n, longest cutoff], -log2 of the share that the item at each place has of the training split;
-            NaN where there is none.
-    """
-
-    hits: np.ndarray
-    held_out: np.ndarray
-    first_places: np.ndarray
-    surprise: np.ndarray
-
-
-def precision(lists: Lists, k: int) -> np.ndarray:
-    """How many of the first k are relevant, divided by k."""
-    return np.asarray(lists.hits[:, :k].sum(axis=1) / k)
-
-
-def average_precision(lists: Lists, k: int) -> np.ndarray:
-    """The sum of the precisions at the places of the hits among the first k, divided by the relevant items."""
-    hit = lists.hits[:, :k]
-    precisions = np.cumsum(hit, axis=1) / (np.arange(hit.shape[1]) + 1)
-    return np.asarray((hit * precisions).sum(axis=1) / lists.held_out)
-
-
-def novelty(lists: Lists, k: int) -> np.ndarray:
-    """The mean surprise of the first k, in bits; 0 for an empty list (Castells et al. 2015)."""
-    first = lists.surprise[:, :k]
-    return np.asarray(np.nansum(first, axis=1) / np.maximum(np.count_nonzero(~np.isnan(first), axis=1), 1))
-
-
-def recall(lists: Lists, k: int) -> np.ndarray:
-    """Share of the relevant items among the first k."""
-    return np.asarray(lists.hits[:, :k].sum(axis=1) / lists.held_out)
-
-
-def ndcg(lists: Lists, k: int) -> np.ndarray:
-    """The sum of 1 / log2(place + 1) over the hits among the first k, divided by the largest possible one."""
-    discounts = 1 / np.log2(np.arange(k) + 2)
-    ideal = np.concatenate([[0.0], np.cumsum(discounts)])
-    hit = lists.hits[:, :k]
-    gain = (hit * discounts[: hit.shape[1]]).sum(axis=1)
-    return np.asarray(gain / ideal[np.minimum(k, lists.held_out)])
-
-
-def hit_rate(lists: Lists, k: int) -> np.ndarray:
-    """Whether any of the first k is relevant."""
-    return np.asarray(lists.hits[:, :k].any(axis=1), np.float64)
-
-
-def first_hit(lists: Lists) -> np.ndarray:
-    """1 / place of the first relevant item, of the users with any."""
-    return np.asarray(1 / lists.first_places)
 
 
 def best_relevant(scores: np.ndarray, relevant: Pairs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -246,7 +246,7 @@ def test_users_and_items_without_a_label_are_recommendation(tmp_path: Path, caps
     spec = embexp.compose(["experiment=log", f"output.cache={tmp_path / 'cache'}"], config_dir=tmp_path)
     written = spec.model_dump(mode="json")
     assert (written["task"], written["data"]["split"]["kind"]) == ("recommendation", "leave_one_out")
-    assert prepare(spec, progress=quiet).data.interactions is not None
+    assert prepare(spec, progress=quiet).data.candidates is not None
 
 
 def test_without_a_time_each_user_has_items_in_the_test_split(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from embexp.checkpoints import store
 from embexp.data.batches import Batch
+from embexp.fields.columns.tasks import REGRESSION
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
 from embexp.pretrained.tables import Pretrained
@@ -21,7 +22,7 @@ from embexp.runs import execute
 from embexp.runs.prepare import PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.data.choices import Clicks
-from embexp.specs.models import MLP, Task
+from embexp.specs.models import MLP
 from embexp.specs.optimizers import DenseSGD
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind, Train
@@ -67,7 +68,7 @@ def spec_of(strategy: Any, optimizer: Any, *, combiner: str = "mean", seed: int 
     made["item"] = made["item"].model_copy(update=settings)
     return RunSpec(
         name="contract",
-        task=Task.REGRESSION,
+        task=REGRESSION,
         seed=seed,
         data=Clicks(),
         tables=made,

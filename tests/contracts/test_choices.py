@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from embexp.runs.experiment import Study
-from embexp.specs import run, tracking
+from embexp.specs import metrics, run, tracking
 from embexp.specs.base import Choice, imported
-from embexp.specs.metrics import METRICS
 from embexp.specs.pretrained import Format
 
 
@@ -44,6 +43,8 @@ def test_a_format_has_its_reader(form: Format) -> None:
     assert callable(imported(form.reader.implementation))
 
 
-@pytest.mark.parametrize("name", sorted({name for each in METRICS for name in (each.value, each.constant) if name}))
+@pytest.mark.parametrize(
+    "name", sorted({name for each in metrics.every() for name in (each.value, each.constant) if name})
+)
 def test_a_metric_has_its_functions(name: str) -> None:
     assert callable(imported(name))

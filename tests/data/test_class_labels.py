@@ -15,9 +15,10 @@ from embexp.data.columns import SKIP_UNLABELLED, columns_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
+from embexp.fields.columns.tasks import BINARY, CLASSIFICATION
 from embexp.specs.data.choices import CSV, Parquet
-from embexp.specs.models import Task
 from embexp.specs.tables import Feature
+from embexp.specs.tasks import Task
 from tests.thoroughness import examples
 
 FEATURES = {"shop": Feature(table="shop")}
@@ -55,7 +56,7 @@ def labels_of(found: Scan) -> list[float]:
 def test_two_classes(
     tmp_path: Path, labels: list[str], settings: dict[str, Any], expected: list[float], classes: tuple[str, ...]
 ) -> None:
-    found = scanned(csv(tmp_path, labels, **settings), Task.BINARY, tmp_path)
+    found = scanned(csv(tmp_path, labels, **settings), BINARY, tmp_path)
     assert labels_of(found) == expected
     assert found.classes == classes
 
@@ -78,7 +79,7 @@ def test_which_value_is_label_1_must_be_known(
     tmp_path: Path, labels: list[str], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
-        scanned(csv(tmp_path, labels, **settings), Task.BINARY, tmp_path)
+        scanned(csv(tmp_path, labels, **settings), BINARY, tmp_path)
 
 
 @examples(10)
@@ -87,14 +88,14 @@ def test_classes_are_numbered_in_the_order_of_their_names(
     tmp_path_factory: pytest.TempPathFactory, labels: list[str]
 ) -> None:
     folder = tmp_path_factory.mktemp("classes")
-    found = scanned(csv(folder, labels), Task.CLASSIFICATION, folder)
+    found = scanned(csv(folder, labels), CLASSIFICATION, folder)
     names, numbers = np.unique(labels, return_inverse=True)
     assert found.classes == tuple(names)
     assert labels_of(found) == list(numbers)
 
 
 def test_numbers_as_classes_keep_their_order_and_need_not_begin_at_0(tmp_path: Path) -> None:
-    found = scanned(csv(tmp_path, ["10", "2", "9", "2"]), Task.CLASSIFICATION, tmp_path)
+    found = scanned(csv(tmp_path, ["10", "2", "9", "2"]), CLASSIFICATION, tmp_path)
     assert found.classes == ("2", "9", "10")
     assert labels_of(found) == [2, 0, 1, 0]
 
@@ -102,11 +103,11 @@ def test_numbers_as_classes_keep_their_order_and_need_not_begin_at_0(tmp_path: P
 @pytest.mark.parametrize(
     ("values", "task", "classes", "expected"),
     [
-        (pa.array([True, False, True]), Task.BINARY, (), [1, 0, 1]),
-        (pa.array([True, False, True]), Task.CLASSIFICATION, ("false", "true"), [1, 0, 1]),
-        (pa.array([2.0, 0.0, 1.0]), Task.CLASSIFICATION, ("0", "1", "2"), [2, 0, 1]),
-        (pa.array(["y", "n", "y"]).dictionary_encode(), Task.BINARY, ("n", "y"), [1, 0, 1]),
-        (pa.array(["b", "a", "b"]).dictionary_encode(), Task.CLASSIFICATION, ("a", "b"), [1, 0, 1]),
+        (pa.array([True, False, True]), BINARY, (), [1, 0, 1]),
+        (pa.array([True, False, True]), CLASSIFICATION, ("false", "true"), [1, 0, 1]),
+        (pa.array([2.0, 0.0, 1.0]), CLASSIFICATION, ("0", "1", "2"), [2, 0, 1]),
+        (pa.array(["y", "n", "y"]).dictionary_encode(), BINARY, ("n", "y"), [1, 0, 1]),
+        (pa.array(["b", "a", "b"]).dictionary_encode(), CLASSIFICATION, ("a", "b"), [1, 0, 1]),
     ],
 )
 def test_labels_in_parquet_may_have_any_type(
@@ -121,19 +122,19 @@ def test_labels_in_parquet_may_have_any_type(
 def test_a_missing_label_in_parquet_names_its_row(tmp_path: Path) -> None:
     pq.write_table(pa.table({"shop": ["a", "b"], "label": ["x", None]}), tmp_path / "data.parquet")
     with pytest.raises(DataError, match=r"data.parquet, row 2: found nothing in column 'label'"):
-        scanned(Parquet(path=str(tmp_path / "data.parquet"), label="label"), Task.CLASSIFICATION, tmp_path)
+        scanned(Parquet(path=str(tmp_path / "data.parquet"), label="label"), CLASSIFICATION, tmp_path)
 
 
 def test_amounts_are_no_classes(tmp_path: Path) -> None:
     labels = [f"n{number}" for number in range(10_001)]
     with pytest.raises(DataError, match=r"over 10,000 different values .*set task=regression"):
-        scanned(csv(tmp_path, labels), Task.CLASSIFICATION, tmp_path)
+        scanned(csv(tmp_path, labels), CLASSIFICATION, tmp_path)
 
 
 def test_another_file_has_the_labels_of_the_run(tmp_path: Path) -> None:
     data = csv(tmp_path, ["dog", "cat", "ox"])
-    found = scanned(data, Task.CLASSIFICATION, tmp_path)
-    columns, _ = columns_of(data, FEATURES, task=Task.CLASSIFICATION)
+    found = scanned(data, CLASSIFICATION, tmp_path)
+    columns, _ = columns_of(data, FEATURES, task=CLASSIFICATION)
     other = tmp_path / "other.csv"
     other.write_text("shop,label\ns1,ox\ns0,dog\n", "utf-8")
     cache, known = tmp_path / "cache", found.vocabularies

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import embexp
-from embexp.data.cold_starts import drawn
 from embexp.errors import DataError
+from embexp.fields.recommendation.newcomers import drawn
 from embexp.runs.prepare import read_data
 from embexp.system.parallel import quiet
 
@@ -52,8 +52,8 @@ def spec(file: Path, *more: str) -> embexp.RunSpec:
 def test_no_split_has_anything_new_and_nothing_is_lost(plays: Path) -> None:
     whole = read_data(spec(plays), quiet)
     data = read_data(spec(plays, "recommendation.new={users: 0.2, items: 0.12, seed: 4}"), quiet)
-    new, examples = data.new, data.scan.examples
-    assert whole.new is None
+    new, examples = data.candidates.new, data.scan.examples
+    assert whole.candidates.new is None
     assert new is not None
     assert (len(new.users), len(new.items)) == (8, 3)
     user, item = (examples.column(name) for name in ("user", "item"))
@@ -67,8 +67,7 @@ def test_no_split_has_anything_new_and_nothing_is_lost(plays: Path) -> None:
     assert new.given.tolist() == given.tolist()
     asked = np.intersect1d(rows[of_new_user & ~of_new_item], whole.scan.splits["test"])
     assert new.asked.tolist() == asked.tolist()
-    assert data.interactions is not None
-    assert not np.isin(data.interactions.catalogue.rows, new.items).any()
+    assert not np.isin(data.candidates.interactions.catalogue.rows, new.items).any()
     history = examples.histories["item of each user"]  # of the training split, which lacks them
     assert not np.isin(history.values, new.items).any()
     assert not np.diff(history.splits)[new.users].any()
@@ -90,9 +89,10 @@ def test_row_numbers_as_ids(tmp_path: Path) -> None:
     ]
     paths = f"data.path={{train: {tmp_path}/train.txt, test: {tmp_path}/test.txt}}"
     data = read_data(embexp.compose([*words, paths, "recommendation.new={users: 0.25}"]), quiet)
-    assert data.new is not None
-    assert (len(data.new.users), len(data.new.items), len(data.new.of_items)) == (1, 0, 0)
-    assert (len(data.new.given), len(data.new.asked)) == (3, 1)
+    assert data.candidates.new is not None
+    new = data.candidates.new
+    assert (len(new.users), len(new.items), len(new.of_items)) == (1, 0, 0)
+    assert (len(data.candidates.new.given), len(data.candidates.new.asked)) == (3, 1)
 
 
 def test_nothing_to_measure_is_an_error(plays: Path) -> None:

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
 
-from embexp.data import text_examples
 from embexp.data.columns import columns_of
 from embexp.data.files import table_files
 from embexp.data.sources.source import source_of
-from embexp.data.texts import Corpus, Text
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
+from embexp.fields.texts import text_examples
+from embexp.fields.texts.texts import Corpus, Text
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
 from embexp.specs.data.choices import Data

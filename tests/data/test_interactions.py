@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.data import batches
-from embexp.data.batches import Items
 from embexp.data.columns import Columns, HistoryColumn
 from embexp.data.examples import Examples
-from embexp.data.interactions import interactions, with_histories
+from embexp.data.histories import with_histories
 from embexp.errors import DataError
+from embexp.fields.recommendation.batches import Items
+from embexp.fields.recommendation.interactions import interactions
 from embexp.specs.losses import BPR, SampledSoftmax
 
 Pair = tuple[int, int]
@@ -126,7 +127,7 @@ def test_the_history_of_a_training_example_lacks_its_own_item() -> None:
     loss = SampledSoftmax(negatives=3)
     items = Items(of(PAIRS, train), found, train, loss, 3, COLUMNS)
     dataset = batches.training_batches(
-        found, train, COLUMNS, batch_size=5, seed=1, shuffle=True, window=100, steps=6, items=items
+        found, train, COLUMNS, batch_size=5, seed=1, shuffle=True, window=100, steps=6, additions=items
     )
     for batch in dataset:
         history = batch.ids["item of each user"].to_list()
@@ -145,7 +146,7 @@ def test_a_share_of_a_batch_is_compared_with_what_the_batch_is(loss: Any) -> Non
 
     def read(share: slice | None) -> list[batches.Batch]:
         settings: dict[str, Any] = {"batch_size": 5, "seed": 1, "shuffle": True, "window": 100, "steps": 4}
-        return list(batches.training_batches(found, train, COLUMNS, **settings, items=items, share=share))
+        return list(batches.training_batches(found, train, COLUMNS, **settings, additions=items, share=share))
 
     shares = (slice(0, 2), slice(2, 5))
     for whole, *parts in zip(read(None), *map(read, shares), strict=True):

@@ -17,9 +17,10 @@ from embexp.data.columns import columns_of
 from embexp.data.files.dialect import NULLS
 from embexp.data.scan import Scan, scan
 from embexp.errors import DataError
+from embexp.fields.columns.tasks import CLASSIFICATION, REGRESSION
 from embexp.specs.data.choices import CSV, Parquet
-from embexp.specs.models import Task
 from embexp.specs.tables import Feature
+from embexp.specs.tasks import Task
 from tests.thoroughness import examples
 
 FEATURES = {"shop": Feature(table="shop"), "tags": Feature(table="tags"), "size": Feature(table="size")}
@@ -98,7 +99,7 @@ ROWS = st.lists(
 @given(
     rows=ROWS,
     how=st.sampled_from(["csv", "semicolons", "parquet", "texts"]),
-    task=st.sampled_from([Task.REGRESSION, Task.CLASSIFICATION]),
+    task=st.sampled_from([REGRESSION, CLASSIFICATION]),
 )
 def test_what_is_left_is_a_file_without_these_rows(task: Task, rows: list[Row], how: str) -> None:
     with TemporaryDirectory() as name:
@@ -110,7 +111,7 @@ def test_what_is_left_is_a_file_without_these_rows(task: Task, rows: list[Row], 
         def written(some: list[Row], name: str, **settings: Any) -> Any:
             if how in ("csv", "semicolons"):
                 return csv(some, folder / name, "," if how == "csv" else ";", **settings)
-            return parquet(some, folder / name, texts=how == "texts" and task is Task.CLASSIFICATION, **settings)
+            return parquet(some, folder / name, texts=how == "texts" and task is CLASSIFICATION, **settings)
 
         found = read(written(rows, "some", missing_label="skip"), task, folder)
         same(found, read(written(labelled, "all"), task, folder))
@@ -123,4 +124,4 @@ def test_what_is_left_is_a_file_without_these_rows(task: Task, rows: list[Row], 
 def test_none_has_a_label(tmp_path: Path) -> None:
     rows: list[Row] = [("a", [], "1", "7", "1", "")] * 30
     with pytest.raises(DataError, match="the data holds no examples: all 30 rows lack a label"):
-        read(csv(rows, tmp_path / "data.csv", missing_label="skip"), Task.REGRESSION, tmp_path)
+        read(csv(rows, tmp_path / "data.csv", missing_label="skip"), REGRESSION, tmp_path)

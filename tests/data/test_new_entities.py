@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from embexp.data import queries
 from embexp.data.columns import columns_of
 from embexp.data.scan import Scan, scan
 from embexp.errors import DataError
+from embexp.fields.graphs import queries
 from embexp.specs.data.graphs import NewEntities, TrainedTriples, Triples
 from embexp.specs.tables import Feature
 from tests import planted_triples

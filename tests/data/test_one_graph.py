@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from embexp.cli import commands
 from embexp.data.columns import Columns
-from embexp.data.queries import Lines, divided
 from embexp.data.scan import Scan, encode_file, scan
-from embexp.data.sources import ntriples
 from embexp.data.sources.source import source_of
-from embexp.data.sources.triples import files_of, lines_of
 from embexp.errors import ConfigError, DataError
+from embexp.fields.graphs import ntriples
+from embexp.fields.graphs.queries import Lines, divided
+from embexp.fields.graphs.triples import files_of, lines_of
 from embexp.specs.data.graphs import GraphSplit, Triples
 
 COLUMNS = Columns(ids={"source": "entity", "relation": "relation", "candidates": "entity"}, label="answer")

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data import text_examples
 from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
-from embexp.data.texts import Corpus
 from embexp.errors import ConfigError, DataError
+from embexp.fields.texts import text_examples
+from embexp.fields.texts.texts import Corpus
 from embexp.specs.data.sources import Split
 from embexp.specs.data.texts import SkipGram
 from embexp.specs.tables import Feature

@@ -22,11 +22,11 @@ from embexp.data.vocabularies.doubtful_tokens import DoubtKind, unknown_alike
 from embexp.data.vocabularies.spelling import Alike, alike, normalized
 from embexp.data.vocabularies.vocabulary import HashVocabulary, TokenVocabulary
 from embexp.errors import DataError
+from embexp.fields.columns.tasks import BINARY
 from embexp.pretrained.earlier import row_tokens
 from embexp.pretrained.growth import read_vocabularies
 from embexp.specs.data.choices import CSV, Parquet, RecBole
 from embexp.specs.data.graphs import Triples
-from embexp.specs.models import Task
 from embexp.specs.pretrained import Match
 from embexp.specs.vocabularies import Step, normalized_text
 from embexp.vectors.alignment import by_token
@@ -212,7 +212,7 @@ def test_lists_and_classes_are_normalized(tmp_path: Path) -> None:
     assert found.classes[1] == "yes"
     assert found.examples.labels is not None
     assert found.examples.labels.tolist() == [1, 1, 0] * 4
-    made, _ = columns_of(data, {}, task=Task.BINARY)
+    made, _ = columns_of(data, {}, task=BINARY)
     assert made.classes == ClassNames(two=True, positive="yes")
 
 

@@ -20,8 +20,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
-from embexp.data.texts import with_ngrams, without_ngrams, words
 from embexp.errors import ConfigError, DataError
+from embexp.fields.texts.texts import with_ngrams, without_ngrams, words
 from embexp.specs.data.sources import Split
 from embexp.specs.data.texts import Text, Words
 from embexp.specs.tables import Feature

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
 from embexp.data.overlap import Overlap
-from embexp.data.queries import Candidates, answer_shares, distinct_queries, head_predictions, known_answers
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError, VocabularyError
+from embexp.fields.graphs.batches import Entities, all_entities
+from embexp.fields.graphs.queries import Candidates, answer_shares, distinct_queries, head_predictions, known_answers
 from embexp.specs.data.graphs import Place, Triples
 from embexp.specs.tables import Feature
 
@@ -179,7 +180,7 @@ def drawn(
             window=100,
             steps=steps,
             start_step=start,
-            candidates=Candidates(found.vocabularies["entity"].size, negatives, seed, shares=shares),
+            additions=Entities(Candidates(found.vocabularies["entity"].size, negatives, seed, shares=shares)),
         )
     )
 
@@ -238,7 +239,8 @@ def test_negatives_are_a_function_of_seed_and_step(tmp_path: Path) -> None:
 def test_evaluation_and_one_vs_all_see_all_entities(tmp_path: Path) -> None:
     found = scanned(write(FAMILY, tmp_path / "graph"))
     every = Candidates(found.vocabularies["entity"].size, None, 0)
-    shown = batches.evaluation_batches(found.examples, found.splits["test"], columns(), batch_size=3, candidates=every)
+    rows = found.splits["test"]
+    shown = all_entities(found.examples, rows, columns(), batch_size=3, full=False, candidates=every)
     assert shown.element_spec.ids["candidates"] == tf.TensorSpec([1, 5], tf.int32)
     labels = np.concatenate([batch.labels for batch in shown])
     assert found.examples.labels is not None
@@ -263,7 +265,7 @@ def test_all_positives_of_a_query_are_those_of_the_training_split(tmp_path: Path
         shuffle=True,
         window=100,
         steps=2,
-        candidates=Candidates(found.vocabularies["entity"].size, None, 0, positives),
+        additions=Entities(Candidates(found.vocabularies["entity"].size, None, 0, positives)),
     )
     for batch in shown:
         asked = zip(batch.ids["source"].numpy(), batch.ids["relation"].numpy(), strict=True)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from embexp.fields.columns.tasks import BINARY
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.specs.models import DLRM, MLP, Dot, Model, Task
+from embexp.specs.models import DLRM, MLP, Dot, Model
 from embexp.specs.optimizers import DenseAdagrad, DenseAdam, DenseOptimizer, DenseSGD
 
 START = np.array([1.0, -2.0, 3.0])
@@ -112,7 +113,7 @@ def test_every_model_trains_in_a_traced_step(model: Model, dense_width: int) -> 
     dense = tf.constant(generator.normal(size=(64, dense_width)), tf.float32)
     labels = tf.cast(tf.reduce_sum(activations["user"] * activations["item"], axis=1) > 0, tf.float32)
     built = models.build(model, shapes={"user": (4,), "item": (4,)}, dense_width=dense_width, output_bias=1.0, seed=0)
-    loss_of = losses.mean_loss(Task.BINARY)
+    loss_of = losses.mean_loss(BINARY)
     optimizer = dense_optimizer.build(DenseAdam(learning_rate=0.03))
     optimizer.build(built.trainable_variables)
     before = [variable.numpy() for variable in built.trainable_variables]

@@ -154,5 +154,5 @@ def test_inputs_that_do_not_fit(model: KnowledgeGraph, inputs: Shapes, message: 
 
 @pytest.mark.parametrize(("triples", "n3"), [(0, 0.1), (499, 0.1), (500, 0.05), (10_000, 0.05)])
 def test_the_weight_of_n3_goes_by_triples_per_entity(triples: int, n3: float) -> None:
-    assert ComplEx(n3="auto").settled(triples, 100).n3 == n3
-    assert ComplEx(n3=0.5).settled(triples, 100).n3 == 0.5
+    assert ComplEx(n3="auto").with_n3(triples, 100).n3 == n3
+    assert ComplEx(n3=0.5).with_n3(triples, 100).n3 == 0.5

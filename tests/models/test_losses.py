@@ -8,15 +8,18 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.models import losses
-from embexp.specs.models import RankingLoss, Task
+from embexp.specs import tasks
+from embexp.specs.models import RankingLoss
+from embexp.specs.tasks import Task
 
-TASKS = [task for task in Task if task not in (Task.RANKING, Task.RECOMMENDATION)]  # which have losses to choose
+TASKS = [task for task in tasks.every() if task.labels is not None]  # which have losses to choose
 
 
 def exact(task: Task, label: float, logit: float) -> float:
     """The textbook formula, in float64 with the small probability computed directly."""
-    if task is Task.REGRESSION:
+    if task is REGRESSION:
         return (logit - label) ** 2
     small = math.exp(-abs(logit)) / (1 + math.exp(-abs(logit)))
     log_small, log_large = -abs(logit) - math.log1p(math.exp(-abs(logit))), math.log1p(-small)
@@ -24,7 +27,7 @@ def exact(task: Task, label: float, logit: float) -> float:
     return -label * log_p - (1 - label) * log_q
 
 
-@pytest.mark.parametrize("task", [Task.REGRESSION, Task.BINARY])
+@pytest.mark.parametrize("task", [REGRESSION, BINARY])
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)], ids=["[B]", "[B, 1]"])
 @given(examples=st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.floats(-80, 80, width=32)), min_size=1, max_size=9))
 def test_losses_against_float64(task: Task, shape: tuple[int, ...], examples: list[tuple[float, float]]) -> None:
@@ -51,18 +54,18 @@ def test_log_loss_of_classes_against_float64(examples: list[tuple[int, list[floa
     labels, logits = [label for label, _ in examples], [logits for _, logits in examples]
     expected = [math.log(math.fsum(math.exp(z - row[label]) for z in row)) for label, row in examples]
     given_logits = tf.constant(logits, tf.float32)
-    each = losses.per_example(Task.CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
+    each = losses.per_example(CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
     assert (each.shape, each.dtype) == ((len(labels),), tf.float32)
     np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-5)
-    mean = losses.mean_loss(Task.CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
+    mean = losses.mean_loss(CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
     np.testing.assert_allclose(mean, np.mean(expected), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("task", [Task.REGRESSION, Task.BINARY])
+@pytest.mark.parametrize("task", [REGRESSION, BINARY])
 def test_weights_multiply_the_losses_of_a_batch(task: Task) -> None:
     labels, logits, weights = np.float32([[0, 1, 1], [0.3, -0.2, 1.5], [0.5, 2, 0]])
     found = losses.mean_loss(task)(tf.constant(np.stack([labels, weights], 1)), tf.constant(logits))
-    each = (logits - labels) ** 2 if task is Task.REGRESSION else np.log1p(np.exp(logits)) - labels * logits
+    each = (logits - labels) ** 2 if task is REGRESSION else np.log1p(np.exp(logits)) - labels * logits
     assert float(found) == pytest.approx(np.sum(each * weights) / 3, rel=1e-6)
 
 
@@ -70,7 +73,7 @@ def test_gradient_of_the_log_loss_of_classes() -> None:
     logits = tf.constant([[1.0, -2.0, 0.5], [0.0, 3.0, 3.0]])
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        loss = losses.mean_loss(Task.CLASSIFICATION)(tf.constant([2.0, 0.0]), logits)
+        loss = losses.mean_loss(CLASSIFICATION)(tf.constant([2.0, 0.0]), logits)
     shares = np.exp(logits.numpy().astype(np.float64))
     shares /= shares.sum(axis=1, keepdims=True)  # (softmax - one hot) / B
     np.testing.assert_allclose(tape.gradient(loss, logits), (shares - [[0, 0, 1], [1, 0, 0]]) / 2, rtol=1e-5)

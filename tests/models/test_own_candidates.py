@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.models import knowledge_graph
+from embexp.fields.graphs import models as knowledge_graph
 from embexp.system import native
 
 KINDS = {"products": knowledge_graph.products_of_own, "absolute": knowledge_graph.absolute_of_own}

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from embexp.fields.recommendation.tasks import RECOMMENDATION
 from embexp.models import build
 from embexp.specs.base import implementation
 from embexp.specs.losses import BPR, CosineContrastive, RecommendationLoss, SampledSoftmax, Softmax
-from embexp.specs.models import MatrixFactorization, Task, TwoTower
+from embexp.specs.models import MatrixFactorization, TwoTower
 
 GENERATOR = np.random.default_rng(0)
 B, K, D, I = 5, 3, 4, 7  # noqa: E741
@@ -22,7 +23,7 @@ LABELS = np.stack([NUMBERS, LOGS], axis=1).astype(np.float32)
 
 
 def loss_of(loss: RecommendationLoss) -> Any:
-    return implementation(loss)(None, Task.RECOMMENDATION, 1)
+    return implementation(loss)(None, RECOMMENDATION, 1)
 
 
 def log_softmax(scores: np.ndarray, answer: int) -> float:
@@ -146,9 +147,9 @@ def test_matrix_factorization_compares_cosines_by_temperature() -> None:
 @pytest.mark.parametrize("items", [2, 100, 40_000])
 def test_the_temperature_follows_from_the_catalogue(items: int) -> None:
     spec = MatrixFactorization(user_features=("user",), item_features=("item",), normalize=True, temperature=None)
-    assert spec.settled(items).temperature == pytest.approx(1.5 / np.log(max(items, 3)))
-    assert spec.model_copy(update={"normalize": False}).settled(items).temperature == 1
-    assert spec.model_copy(update={"temperature": 0.3}).settled(items).temperature == 0.3
+    assert spec.with_temperature(items).temperature == pytest.approx(1.5 / np.log(max(items, 3)))
+    assert spec.model_copy(update={"normalize": False}).with_temperature(items).temperature == 1
+    assert spec.model_copy(update={"temperature": 0.3}).with_temperature(items).temperature == 0.3
     if items > 3:  # one item can be told from all others, with some room
         assert np.exp(2 / (1.5 / np.log(items))) > items
 
@@ -158,8 +159,8 @@ def test_the_temperature_follows_from_the_catalogue(items: int) -> None:
 )
 def test_the_automatic_temperature_is_lower_for_large_catalogues(items: int, expected: float) -> None:
     spec = MatrixFactorization(user_features=("user",), item_features=("item",), normalize=True, temperature="auto")
-    assert spec.settled(items).temperature == pytest.approx(expected)
-    assert spec.model_copy(update={"normalize": False}).settled(items).temperature == 1
+    assert spec.with_temperature(items).temperature == pytest.approx(expected)
+    assert spec.model_copy(update={"normalize": False}).with_temperature(items).temperature == 1
     assert np.exp(2 / expected) > items
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.models import knowledge_graph
-from embexp.models.knowledge_graph import RelationPrediction
+from embexp.fields.graphs import models as knowledge_graph
+from embexp.fields.graphs.models import RelationPrediction
 from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 from tests.models.triple_scores import score
 

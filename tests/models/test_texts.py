@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import ConfigError
+from embexp.fields.texts.models import lengths
 from embexp.models import build as models
-from embexp.models.texts import lengths
 from embexp.specs.models import DENSE, MLP, BagOfWords, Model, TextCNN
 from tests.thoroughness import examples
 

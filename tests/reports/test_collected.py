@@ -22,7 +22,7 @@ from embexp.reports.formats import as_csv, as_json
 from embexp.reports.page import of_runs
 from embexp.reports.record import Status
 from embexp.reports.report import report, run_columns
-from embexp.specs.metrics import Direction
+from embexp.specs.tasks import Direction
 from embexp.system import locks
 from tests.reports.made_runs import ledger, run, spec, sweep
 

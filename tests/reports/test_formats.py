@@ -18,7 +18,7 @@ from embexp.records import inventory
 from embexp.reports import formats, page
 from embexp.reports.record import Record, Status
 from embexp.reports.report import Report, report, tabulate
-from embexp.specs.metrics import Direction
+from embexp.specs.tasks import Direction
 from embexp.system import printable
 from tests.reports.made_runs import ledger, run, spec, sweep
 

@@ -11,9 +11,12 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
+from embexp.fields.graphs.tasks import RANKING
 from embexp.reports import plots
 from embexp.reports.plots import Final, overview_figure
-from embexp.specs.models import Task
+from embexp.specs import tasks
+from embexp.specs.tasks import Task
 
 CURVES = {
     "train": [(10, 0.7), (20, 0.6), (30, 0.55)],
@@ -71,7 +74,7 @@ def one(metric: str, task: Task, final: Final, split_curves: Any) -> Any:
 
 
 def test_what_a_curve_shows() -> None:
-    axes = one("loss", Task.BINARY, Final(45, {"test": 0.61}, bayes=0.5), CURVES)
+    axes = one("loss", BINARY, Final(45, {"test": 0.61}, bayes=0.5), CURVES)
     assert axes.get_title(loc="left") == "Loss"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "log loss (nats per example)\nlower is better")
     assert labels(axes) == [
@@ -90,14 +93,14 @@ def test_what_a_curve_shows() -> None:
 @pytest.mark.parametrize(
     ("metric", "task", "label", "best"),
     [
-        ("auc", Task.BINARY, "AUC (0.5 is chance)\nhigher is better", "0.6500 at step 15"),
-        ("log_loss", Task.BINARY, "log loss (nats per example)\nlower is better", "0.5800 at step 30"),
-        ("rmse", Task.REGRESSION, "RMSE (label units)\nlower is better", "0.5800 at step 30"),
-        ("accuracy", Task.CLASSIFICATION, "fraction of the examples\nhigher is better", "0.6500 at step 15"),
-        ("macro_f1", Task.CLASSIFICATION, "F1, mean over the classes\nhigher is better", "0.6500 at step 15"),
-        ("loss", Task.REGRESSION, "mean squared error (label units²)\nlower is better", "0.5800 at step 30"),
-        ("mean_rank", Task.RANKING, "mean rank, filtered (1 is best)\nlower is better", "0.5800 at step 30"),
-        ("hits_at_3", Task.RANKING, "fraction with rank ≤ 3\nhigher is better", "0.6500 at step 15"),
+        ("auc", BINARY, "AUC (0.5 is chance)\nhigher is better", "0.6500 at step 15"),
+        ("log_loss", BINARY, "log loss (nats per example)\nlower is better", "0.5800 at step 30"),
+        ("rmse", REGRESSION, "RMSE (label units)\nlower is better", "0.5800 at step 30"),
+        ("accuracy", CLASSIFICATION, "fraction of the examples\nhigher is better", "0.6500 at step 15"),
+        ("macro_f1", CLASSIFICATION, "F1, mean over the classes\nhigher is better", "0.6500 at step 15"),
+        ("loss", REGRESSION, "mean squared error (label units²)\nlower is better", "0.5800 at step 30"),
+        ("mean_rank", RANKING, "mean rank, filtered (1 is best)\nlower is better", "0.5800 at step 30"),
+        ("hits_at_3", RANKING, "fraction with rank ≤ 3\nhigher is better", "0.6500 at step 15"),
     ],
 )
 def test_units_and_the_best_point_in_its_direction(metric: str, task: Task, label: str, best: str) -> None:
@@ -192,7 +195,7 @@ def test_further_metrics_are_those_that_the_overview_lacks(
     task: str, evaluated: tuple[str, ...], further: list[str]
 ) -> None:
     recorded = plots.read([evaluation(1, **dict.fromkeys(evaluated, 0.5))])
-    assert plots.further_metrics(recorded, Task(task)) == further
+    assert plots.further_metrics(recorded, tasks.named(task)) == further
 
 
 def test_text_from_a_config_is_shown_as_it_is(tmp_path: Path) -> None:
@@ -209,7 +212,7 @@ def test_numbers_that_json_lacks_leave_gaps(tmp_path: Path) -> None:
     records = [log(10, "NaN"), log(20, 0.6), evaluation(10, auc="NaN"), evaluation(20, auc="NaN")]
     about = summary(metrics={"test": {"auc": None}})
     assert [path.name for path in plots.write_plots(records, about, tmp_path)] == ["overview.png"]
-    axes = one("auc", Task.BINARY, Final(2, {}), {"validation": [(1, float("nan")), (2, 0.6)]})
+    axes = one("auc", BINARY, Final(2, {}), {"validation": [(1, float("nan")), (2, 0.6)]})
     assert labels(axes)[-1] == "best validation: 0.6000 at step 2"
 
 

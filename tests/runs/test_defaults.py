@@ -10,7 +10,7 @@ import pytest
 
 import embexp
 from embexp.runs import run as single
-from embexp.specs.models import Task
+from embexp.specs import tasks
 from embexp.training.baseline import beaten
 from tests.planted_experiments import CASES
 from tests.thoroughness import chosen
@@ -37,7 +37,7 @@ def assert_better(summary: Mapping[str, Any], split: str) -> None:
     if name == "popularity":
         assert summary["metrics"][split]["ndcg_at_10"] > 1.1 * baseline[split]["ndcg_at_10"]
     else:
-        assert beaten(Task(summary["task"]), summary["metrics"][split], baseline[split])
+        assert beaten(tasks.named(summary["task"]), summary["metrics"][split], baseline[split])
 
 
 def test_a_run_that_does_not_learn_says_so(tmp_path: Path) -> None:

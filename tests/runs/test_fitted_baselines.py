@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from embexp.fields.columns import simple_models
 from embexp.reports.results import fits, metric_rows
 from embexp.runs import rerun
 from embexp.runs.verification import verify
-from embexp.training import simple_models
 from tests import short_runs
 
 FITTED = "output.baselines=true"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.runs.evaluations import Evaluator
+from embexp.runs.evaluations import evaluator_of
 from embexp.runs.prepare import prepare
 from embexp.system.parallel import quiet
 
@@ -66,7 +66,7 @@ def test_a_run_stops_where_nothing_can_improve(folder: Path, tmp_path: Path) -> 
 def test_the_best_value_of_a_metric(folder: Path) -> None:
     """The largest possible value, or 1/10,000 of the log loss of the rate of label 1 in the training split."""
     spec = spec_of(folder)
-    data, evaluator = prepare(spec, progress=quiet).data, Evaluator(spec)
+    data, evaluator = prepare(spec, progress=quiet).data, evaluator_of(spec)
     assert evaluator.limit(data, "auc") == pytest.approx(1.0, abs=1e-9)
     labels, splits = data.scan.examples.labels, data.scan.splits
     assert labels is not None

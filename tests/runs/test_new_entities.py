@@ -14,8 +14,9 @@ import pytest
 import embexp
 from embexp.cli import commands
 from embexp.config import composition
-from embexp.data import queries
 from embexp.errors import ConfigError, NotARunError, RunError
+from embexp.fields.graphs import queries
+from embexp.fields.graphs.new_entities import Comparison, summarise
 from embexp.records import identity
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
@@ -23,7 +24,6 @@ from embexp.runs import experiment, runs_compared, verification
 from embexp.runs import run as single
 from embexp.runs.rerun import Rerun
 from embexp.runs.run import Observer
-from embexp.runs.studies.new_entities import Comparison, summarise
 from embexp.specs.studies.choices import study_runs
 from embexp.training.listeners import Listener
 from tests import planted_triples

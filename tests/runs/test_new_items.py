@@ -12,8 +12,8 @@ from rich.console import Console
 
 import embexp
 from embexp.cli.commands import finished
-from embexp.data.cold_starts import drawn
 from embexp.errors import DataError, UsageError
+from embexp.fields.recommendation.newcomers import drawn
 from embexp.records import inventory
 from embexp.runs import experiment, rerun
 from embexp.runs import run as single

@@ -11,10 +11,9 @@ import pytest
 import embexp
 from embexp.cli.commands import finished
 from embexp.errors import CommandLineError, DataError, UsageError, VocabularyError
+from embexp.fields.recommendation import cold_starts, new_users
 from embexp.runs import run as single
 from embexp.runs.finished import Run, load_run
-from embexp.runs.serving import new_users
-from embexp.training import cold_starts
 
 USERS, ITEMS, GROUPS = 24, 24, 3
 GIVEN = {"ann": ["i0", "i3", "zz", "i3"], "u1": ["i7"], "cid": ["yy", "zz"], "bob": ["i2", "i5", "i8", "i1"]}

@@ -19,9 +19,9 @@ from embexp.cli.commands import finished
 from embexp.data.examples import ListColumn
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary
 from embexp.errors import ConfigError, DivergedError, UsageError, VocabularyError
+from embexp.fields.recommendation import recommending
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
-from embexp.runs.serving import recommending
 from embexp.system.parallel import Progress
 from embexp.training.listeners import Listener
 from tests.thoroughness import examples
@@ -403,7 +403,7 @@ def planted(random: np.random.Generator, users: int, items: int) -> recommending
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(3, 400), st.integers(1, 500))
 @examples(8)
 def test_equal_scores_are_listed_by_number_in_the_graph_too(seed: int, users: int, items: int, k: int) -> None:
-    from embexp.runs.serving.best_items import BestItems
+    from embexp.fields.recommendation.best_items import BestItems
     from embexp.runs.serving.inputs import served
 
     vectors = planted(np.random.default_rng(seed), users, items)
@@ -422,7 +422,7 @@ def test_equal_scores_are_listed_by_number_in_the_graph_too(seed: int, users: in
 
 
 def test_vectors_that_are_not_finite_are_not_exported() -> None:
-    from embexp.runs.serving.best_items import BestItems
+    from embexp.fields.recommendation.best_items import BestItems
 
     vectors = planted(np.random.default_rng(0), 2, 4)
     vectors.of_items[1, 0] = np.nan

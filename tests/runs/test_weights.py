@@ -12,8 +12,8 @@ import pytest
 import embexp
 from embexp.data import example_weights
 from embexp.errors import ConfigError, DataError
+from embexp.fields.columns import metrics
 from embexp.runs import run as single
-from embexp.training import metrics
 
 ROWS = 600
 

@@ -12,13 +12,14 @@ import tensorflow as tf
 from embexp.checkpoints import restoring, store, streaming
 from embexp.data.batches import Batch
 from embexp.errors import VocabularyError
+from embexp.fields.columns.tasks import BINARY
 from embexp.models import build as models
 from embexp.models import losses
 from embexp.runs.runtimes import session
 from embexp.runs.runtimes import session as sessions
 from embexp.runs.runtimes.execution import FunctionRuntime
 from embexp.runs.runtimes.session import SessionRuntime
-from embexp.specs.models import MLP, Task
+from embexp.specs.models import MLP
 from embexp.specs.optimizers import Adagrad
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import OneDevice
@@ -65,7 +66,7 @@ def experiment() -> tuple[EmbeddingTable, Step, Any]:
         model,
         {name: Input(name) for name in features},
         OneDevice(),
-        losses.mean_loss(Task.BINARY),
+        losses.mean_loss(BINARY),
         optimizer,
         counter,
     )

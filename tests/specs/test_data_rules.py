@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from embexp.specs import run
+from embexp.specs import run, tasks
 from embexp.specs.data.choices import Clicks, Data
 from embexp.specs.data.graphs import Place, Triples
-from embexp.specs.models import MLP, ComplEx, Model, Task, TransE
+from embexp.specs.models import MLP, ComplEx, Model, TransE
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Feature
 
@@ -21,7 +21,8 @@ TRIPLES = Triples(path="graph")
 
 
 def faults(task: str, data: Data, model: Model, features: dict[str, Feature] = FEATURES) -> list[tuple[str, str]]:
-    spec = RunSpec.model_construct(task=Task(task), data=data, model=model, features=features)  # the rest is not known
+    # The rest is not known.
+    spec = RunSpec.model_construct(task=tasks.named(task), data=data, model=model, features=features)
     return [(fault.path, fault.remedy) for fault in run.rule_faults(spec)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import embexp
-from embexp.specs import footprint
+from embexp.fields.graphs import footprint
 from tests import planted_triples
 
 Compose = Callable[..., embexp.RunSpec]

@@ -7,9 +7,10 @@ import math
 import pytest
 
 from embexp.errors import ConfigError
+from embexp.fields.columns.tasks import BINARY, REGRESSION
 from embexp.reports.record import Status
 from embexp.specs.metrics import Objective, objectives
-from embexp.specs.models import Task
+from embexp.specs.tasks import Task
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.search import objective_values
 
@@ -17,14 +18,14 @@ from embexp.sweeps.search import objective_values
 @pytest.mark.parametrize(
     ("task", "chosen", "found"),
     [
-        (Task.BINARY, None, [Objective("log_loss", higher_is_better=False)]),
-        (Task.REGRESSION, None, [Objective("rmse", higher_is_better=False)]),
-        (Task.BINARY, "auc", [Objective("auc", higher_is_better=True)]),
-        (Task.BINARY, "validation auc", [Objective("auc", higher_is_better=True)]),
-        (Task.BINARY, "validation.auc", [Objective("auc", higher_is_better=True)]),
-        (Task.BINARY, "validation/auc", [Objective("auc", higher_is_better=True)]),
+        (BINARY, None, [Objective("log_loss", higher_is_better=False)]),
+        (REGRESSION, None, [Objective("rmse", higher_is_better=False)]),
+        (BINARY, "auc", [Objective("auc", higher_is_better=True)]),
+        (BINARY, "validation auc", [Objective("auc", higher_is_better=True)]),
+        (BINARY, "validation.auc", [Objective("auc", higher_is_better=True)]),
+        (BINARY, "validation/auc", [Objective("auc", higher_is_better=True)]),
         (
-            Task.BINARY,
+            BINARY,
             ["auc", "log_loss"],
             [Objective("auc", higher_is_better=True), Objective("log_loss", higher_is_better=False)],
         ),
@@ -37,7 +38,7 @@ def test_objectives(task: Task, chosen: str | list[str] | None, found: list[Obje
 @pytest.mark.parametrize("split", ["test auc", "test.auc", "test/auc"])
 def test_a_test_metric_is_refused(split: str) -> None:
     with pytest.raises(ConfigError, match=r"chosen by the validation split.*\n.*sweep\.objective=auc"):
-        objectives(Task.BINARY, split)
+        objectives(BINARY, split)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_a_test_metric_is_refused(split: str) -> None:
 )
 def test_faults(chosen: str | list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        objectives(Task.BINARY, chosen)
+        objectives(BINARY, chosen)
 
 
 def outcome(**metrics: float) -> Outcome:
@@ -59,15 +60,13 @@ def outcome(**metrics: float) -> Outcome:
 
 
 def test_values_are_those_of_the_validation_split() -> None:
-    auc, loss = objective_values(
-        objectives(Task.BINARY, ["auc", "log_loss"]), [outcome(test_auc=0.9, validation_auc=0.7)]
-    )
+    auc, loss = objective_values(objectives(BINARY, ["auc", "log_loss"]), [outcome(test_auc=0.9, validation_auc=0.7)])
     assert auc == 0.7
     assert math.isnan(loss)
 
 
 def test_values_are_means_over_seeds_unless_one_is_missing() -> None:
-    chosen = objectives(Task.BINARY, "auc")
+    chosen = objectives(BINARY, "auc")
     several = [outcome(validation_auc=0.5), outcome(validation_auc=0.75)]
     assert objective_values(chosen, several) == [0.625]
     assert math.isnan(objective_values(chosen, [*several, outcome(test_auc=0.5)])[0])

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from embexp.errors import CommandLineError, ConfigError, RunError
+from embexp.fields.columns.tasks import BINARY
 from embexp.reports.record import Status
 from embexp.specs.metrics import objectives
-from embexp.specs.models import Task
 from embexp.sweeps import search as searches
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.search import Search, search_setting_faults
@@ -28,7 +28,7 @@ SPACE = ("x=interval(-2,2)", "y=tag(log,interval(0.01,1))", "m=a,b", "seed=3")
 
 def search(*overrides: str, chosen: str | list[str] = "log_loss", at_once: int = 3, **node: object) -> Search:
     space = searches.space(OverridesParser.create().parse_overrides(list(overrides or SPACE)))
-    found = objectives(Task.BINARY, chosen)
+    found = objectives(BINARY, chosen)
     read = checked_search_settings({"n_trials": 12, **node})
     assert not list(search_setting_faults(read, space, found, study=False))
     return Search(space, found, read, at_once)
@@ -352,8 +352,6 @@ def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
 )
 def test_what_cannot_be_combined(overrides: list[str], chosen: str, node: dict[str, object], words: str) -> None:
     space = searches.space(OverridesParser.create().parse_overrides(overrides))
-    faults = search_setting_faults(
-        SearchSettings.model_validate(node), space, objectives(Task.BINARY, chosen), study=False
-    )
+    faults = search_setting_faults(SearchSettings.model_validate(node), space, objectives(BINARY, chosen), study=False)
     with pytest.raises(ConfigError, match=words):
         raise ConfigError(list(faults))

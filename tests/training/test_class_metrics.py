@@ -5,10 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from embexp.data import labels as label_rules
+from embexp.fields.columns import class_metrics, constants, intervals, metrics
+from embexp.fields.columns.metrics import Measures
+from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
+from embexp.fields.recommendation.evaluation import intervals_over_users
 from embexp.specs import metrics as metric_specs
-from embexp.specs.models import Task
-from embexp.training import baseline, class_metrics, intervals, metrics
-from embexp.training.metrics import Measures
+from embexp.specs.tasks import Task
+from embexp.training.intervals import around
 
 
 def examples(task: Task) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -17,11 +21,11 @@ def examples(task: Task) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     labels = generator.integers(0, 2, 200)
     logits = (generator.normal(size=200) + labels).round(1)
     weights = generator.integers(0, 5, 200) / 2
-    if task is Task.CLASSIFICATION:
+    if task is CLASSIFICATION:
         generator = np.random.default_rng(29)
         labels, logits = generator.integers(0, 4, 200), generator.normal(size=(200, 4))
         logits[np.arange(200), labels] += 1
-    if task is Task.REGRESSION:
+    if task is REGRESSION:
         generator = np.random.default_rng(30)
         labels = generator.normal(size=200) * 3 + 10
         logits = labels + generator.normal(size=200)
@@ -29,7 +33,7 @@ def examples(task: Task) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 SCIKIT_LEARN: Mapping[tuple[Task, bool], Mapping[str, float]] = {
-    (Task.BINARY, False): {
+    (BINARY, False): {
         "log_loss": 0.5800395664192916,
         "auc": 0.7586700767263427,
         "pr_auc": 0.8211734986123724,
@@ -40,7 +44,7 @@ SCIKIT_LEARN: Mapping[tuple[Task, bool], Mapping[str, float]] = {
         "recall": 0.7913043478260869,
         "f1": 0.7459016393442623,
     },
-    (Task.BINARY, True): {
+    (BINARY, True): {
         "log_loss": 0.6116934458548479,
         "auc": 0.7290166138480745,
         "pr_auc": 0.7940556125942733,
@@ -51,7 +55,7 @@ SCIKIT_LEARN: Mapping[tuple[Task, bool], Mapping[str, float]] = {
         "recall": 0.7521367521367521,
         "f1": 0.7111111111111111,
     },
-    (Task.CLASSIFICATION, False): {
+    (CLASSIFICATION, False): {
         "accuracy": 0.58,
         "log_loss": 0.9974410110788761,
         "macro_f1": 0.5785511503926402,
@@ -60,7 +64,7 @@ SCIKIT_LEARN: Mapping[tuple[Task, bool], Mapping[str, float]] = {
         "macro_recall": 0.5775932526120496,
         "brier": 0.550088124502906,
     },
-    (Task.CLASSIFICATION, True): {
+    (CLASSIFICATION, True): {
         "accuracy": 0.5898058252427184,
         "log_loss": 0.9728885908993805,
         "macro_f1": 0.5859176186386664,
@@ -69,13 +73,13 @@ SCIKIT_LEARN: Mapping[tuple[Task, bool], Mapping[str, float]] = {
         "macro_recall": 0.5864034107547431,
         "brier": 0.5378399394004658,
     },
-    (Task.REGRESSION, False): {
+    (REGRESSION, False): {
         "rmse": 1.0555726714402036,
         "mae": 0.7937618184133762,
         "r2": 0.8823847858133415,
         "mape": 0.08419455684622727,
     },
-    (Task.REGRESSION, True): {
+    (REGRESSION, True): {
         "rmse": 1.035579387535653,
         "mae": 0.7825144944294222,
         "r2": 0.880957840241011,
@@ -93,7 +97,7 @@ def test_the_figures_of_scikit_learn(task: Task, weighted: bool) -> None:
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("task", [Task.BINARY, Task.CLASSIFICATION, Task.REGRESSION])
+@pytest.mark.parametrize("task", [BINARY, CLASSIFICATION, REGRESSION])
 def test_whole_weights_are_repetitions(task: Task) -> None:
     labels, logits, weights = examples(task)
     weights, groups = weights * 2, np.arange(200) % 7
@@ -106,7 +110,7 @@ def test_whole_weights_are_repetitions(task: Task) -> None:
 
 
 def test_grouped_auc_is_the_mean_over_groups_by_examples() -> None:
-    labels, logits, _ = examples(Task.BINARY)
+    labels, logits, _ = examples(BINARY)
     groups = np.arange(200) // 3
     scores, sizes = [], []
     for group in np.unique(groups):
@@ -120,7 +124,7 @@ def test_grouped_auc_is_the_mean_over_groups_by_examples() -> None:
 
 
 def test_calibration_error_by_its_definition() -> None:
-    labels, logits, _ = examples(Task.BINARY)
+    labels, logits, _ = examples(BINARY)
     probable = 1 / (1 + np.exp(-logits))
     total = 0.0
     for start in np.arange(15) / 15:
@@ -131,22 +135,22 @@ def test_calibration_error_by_its_definition() -> None:
 
 
 def test_one_label_has_no_pr_auc() -> None:
-    assert "pr_auc" not in metrics.evaluate(Task.BINARY, [1, 1], [0, 1], Measures(["pr_auc"]))
-    assert set(metrics.undefined(Task.BINARY, [1, 1], ["pr_auc"])) == {"auc", "pr_auc"}
+    assert "pr_auc" not in metrics.evaluate(BINARY, [1, 1], [0, 1], Measures(["pr_auc"]))
+    assert set(label_rules.undefined(BINARY, [1, 1], ["pr_auc"])) == {"auc", "pr_auc"}
 
 
-@pytest.mark.parametrize("task", [Task.BINARY, Task.CLASSIFICATION, Task.REGRESSION])
+@pytest.mark.parametrize("task", [BINARY, CLASSIFICATION, REGRESSION])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_constant_has_the_metrics_of_its_predictions(task: Task, weighted: bool) -> None:
     labels, _, weights = examples(task)
     own = np.float32(weights) if weighted else None
     train, test = np.arange(100), np.arange(100, 200)
-    constant = baseline.fitted(task, np.float32(labels), train, classes=4, weights=own)
+    constant = constants.fitted(task, np.float32(labels), train, classes=4, weights=own)
     listed = metric_specs.keys(task)
     found = constant.metrics(np.float32(labels), test, listed, own)
     mean = np.average(np.float32(labels)[:100].astype(np.float64), weights=weights[:100] if weighted else None)
-    predicted = np.full(100, np.log(mean / (1 - mean)) if task is Task.BINARY else mean)
-    if task is Task.CLASSIFICATION:
+    predicted = np.full(100, np.log(mean / (1 - mean)) if task is BINARY else mean)
+    if task is CLASSIFICATION:
         counts = np.bincount(labels[:100], weights[:100] if weighted else None, minlength=4) + 1
         predicted = np.tile(np.log(counts), (100, 1))
     measures = Measures(listed, weights[100:] if weighted else None)
@@ -159,13 +163,13 @@ def test_an_interval_has_the_width_of_theory() -> None:
     generator = np.random.default_rng(0)
     for count in (2000, 40_000):
         labels, logits = generator.integers(0, 2, count), generator.normal(size=count)
-        deviations = intervals.of_examples(Task.BINARY, labels, logits, Measures(["accuracy"]), 1)
-        found = metrics.evaluate(Task.BINARY, labels, logits, Measures(["accuracy"]))
-        low, high = intervals.around(found, deviations)["accuracy"]
+        deviations = intervals.of_examples(BINARY, labels, logits, Measures(["accuracy"]), 1)
+        found = metrics.evaluate(BINARY, labels, logits, Measures(["accuracy"]))
+        low, high = around(found, deviations)["accuracy"]
         assert low < found["accuracy"] < high
         width = 2 * 1.96 * np.sqrt(found["accuracy"] * (1 - found["accuracy"]) / count)
         assert high - low == pytest.approx(width, rel=0.2)
-    assert deviations == intervals.of_examples(Task.BINARY, labels, logits, Measures(["accuracy"]), 1)
+    assert deviations == intervals.of_examples(BINARY, labels, logits, Measures(["accuracy"]), 1)
 
 
 def test_examples_of_a_group_are_drawn_together() -> None:
@@ -174,14 +178,14 @@ def test_examples_of_a_group_are_drawn_together() -> None:
     labels, logits = (np.repeat(each, 10) for each in (generator.integers(0, 2, 300), generator.normal(size=300)))
     groups = np.repeat(np.arange(100), 30)
     measures = Measures(["grouped_auc"], None, groups)
-    found = intervals.of_examples(Task.BINARY, labels, logits, measures, 1)
+    found = intervals.of_examples(BINARY, labels, logits, measures, 1)
     assert set(found) == {"log_loss", "auc", "loss", "grouped_auc"}
     assert np.ptp(found["grouped_auc"]) > np.ptp(found["auc"])
 
 
 def test_users_are_drawn_again() -> None:
     values = np.random.default_rng(0).normal(size=5000)
-    low, high = intervals.of_users({"ndcg_at_10": values}, 1)["ndcg_at_10"]
+    low, high = intervals_over_users({"ndcg_at_10": values}, 1)["ndcg_at_10"]
     assert high - low == pytest.approx(2 * 1.96 * values.std() / np.sqrt(5000), rel=0.2)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
-from embexp.training import cold_starts
+from embexp.fields.recommendation import cold_starts
 
 
 @settings(max_examples=25, deadline=None)

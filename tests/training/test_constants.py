@@ -7,8 +7,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from embexp.specs.models import Task
-from embexp.training import baseline, metrics, ranking
+from embexp.fields.columns import constants, metrics
+from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
+from embexp.fields.graphs import metrics as rank_metrics
+from embexp.fields.graphs.tasks import RANKING
+from embexp.specs.tasks import Task
+from embexp.training import baseline
 
 RANDOM = np.random.default_rng(0)
 ROWS = {"train": np.arange(0, 200), "test": np.arange(200, 300)}
@@ -17,44 +21,44 @@ ROWS = {"train": np.arange(0, 200), "test": np.arange(200, 300)}
 def outcome(task: Task, labels: np.ndarray, logits: np.ndarray) -> tuple[dict[str, float], dict[str, float]]:
     """The metrics of the constant, and of a model that predicts `logits` for every example of the test split."""
     classes = 0 if logits.ndim == 0 else len(logits)
-    constant = baseline.fitted(task, labels, ROWS["train"], classes=classes)
+    constant = constants.fitted(task, labels, ROWS["train"], classes=classes)
     predicted = np.broadcast_to(logits, (100, *logits.shape))
     return constant.metrics(labels, ROWS["test"]), metrics.evaluate(task, labels[ROWS["test"]], predicted)
 
 
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
 def test_metrics_are_those_of_a_model_that_predicts_a_constant(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baseline, "_EXAMPLES_AT_ONCE", chunk)
+    monkeypatch.setattr(constants, "_EXAMPLES_AT_ONCE", chunk)
     rating = RANDOM.normal(50, 20, 300).astype(np.float32)
-    found, model = outcome(Task.REGRESSION, rating, np.asarray(rating[:200].mean(dtype=np.float64)))
+    found, model = outcome(REGRESSION, rating, np.asarray(rating[:200].mean(dtype=np.float64)))
     assert found == pytest.approx(model, rel=1e-12)
-    assert baseline.fitted(Task.REGRESSION, rating, ROWS["train"]).deviation == pytest.approx(
+    assert constants.fitted(REGRESSION, rating, ROWS["train"]).deviation == pytest.approx(
         np.std(rating[:200].astype(np.float64)), rel=1e-12
     )
     click = (RANDOM.random(300) < 0.3).astype(np.float32)
     rate = click[:200].mean(dtype=np.float64)
-    found, model = outcome(Task.BINARY, click, np.asarray(np.log(rate / (1 - rate))))
+    found, model = outcome(BINARY, click, np.asarray(np.log(rate / (1 - rate))))
     assert found == pytest.approx(model, rel=1e-9)
     label = RANDOM.choice(4, 300, p=[0.1, 0.2, 0.6, 0.1]).astype(np.float32)
     counts = np.bincount(label[:200].astype(int), minlength=5) + 1  # of the fifth class there is none
-    found, model = outcome(Task.CLASSIFICATION, label, np.log(counts))
+    found, model = outcome(CLASSIFICATION, label, np.log(counts))
     assert found == pytest.approx(model, rel=1e-9)
 
 
 @pytest.mark.parametrize("clicked", [0.0, 1.0])
 def test_labels_that_are_all_alike(clicked: float) -> None:
     labels = np.full(300, clicked, np.float32)
-    found = baseline.fitted(Task.BINARY, labels, ROWS["train"]).metrics(labels, ROWS["test"])
+    found = constants.fitted(BINARY, labels, ROWS["train"]).metrics(labels, ROWS["test"])
     assert "auc" not in found
     assert 0 <= found["log_loss"] < 2e-6
-    assert baseline.fitted(Task.REGRESSION, labels, ROWS["train"]).deviation == 0
+    assert constants.fitted(REGRESSION, labels, ROWS["train"]).deviation == 0
 
 
 def test_a_random_order_by_drawing_many() -> None:
     choices = RANDOM.integers(1, 30, 50)
     heads = np.arange(50) % 2 == 1
-    drawn = [ranking.metrics(RANDOM.integers(1, choices + 1).astype(float), heads) for _ in range(4000)]
-    found = baseline.at_random(choices, heads)
+    drawn = [rank_metrics.metrics(RANDOM.integers(1, choices + 1).astype(float), heads) for _ in range(4000)]
+    found = rank_metrics.at_random(choices, heads)
     assert found.keys() == drawn[0].keys()
     for name, value in found.items():
         values = [each[name] for each in drawn]
@@ -72,26 +76,26 @@ def warning(task: Task, found: dict[str, float], constant: dict[str, float], tra
 
 
 CASES = {
-    "ratings, the mean": (Task.REGRESSION, {"rmse": 1.1257, "loss": 1.2672}, {"rmse": 1.126, "loss": 1.2679}, False),
-    "ratings, learned": (Task.REGRESSION, {"rmse": 0.95, "loss": 0.9025}, {"rmse": 1.126, "loss": 1.2679}, True),
-    "rare clicks, well ordered": (Task.BINARY, {"log_loss": 0.0558, "auc": 0.7}, {"log_loss": 0.056, "auc": 0.5}, True),
-    "rare clicks, worse": (Task.BINARY, {"log_loss": 0.0562, "auc": 0.7}, {"log_loss": 0.056, "auc": 0.5}, False),
-    "clicks, not ordered": (Task.BINARY, {"log_loss": 0.6925, "auc": 0.52}, {"log_loss": 0.693, "auc": 0.5}, False),
+    "ratings, the mean": (REGRESSION, {"rmse": 1.1257, "loss": 1.2672}, {"rmse": 1.126, "loss": 1.2679}, False),
+    "ratings, learned": (REGRESSION, {"rmse": 0.95, "loss": 0.9025}, {"rmse": 1.126, "loss": 1.2679}, True),
+    "rare clicks, well ordered": (BINARY, {"log_loss": 0.0558, "auc": 0.7}, {"log_loss": 0.056, "auc": 0.5}, True),
+    "rare clicks, worse": (BINARY, {"log_loss": 0.0562, "auc": 0.7}, {"log_loss": 0.056, "auc": 0.5}, False),
+    "clicks, not ordered": (BINARY, {"log_loss": 0.6925, "auc": 0.52}, {"log_loss": 0.693, "auc": 0.5}, False),
     "the majority": (
-        Task.CLASSIFICATION,
+        CLASSIFICATION,
         {"accuracy": 0.6, "log_loss": 0.7},
         {"accuracy": 0.6, "log_loss": 0.69},
         False,
     ),
     "the majority, better probabilities": (
-        Task.CLASSIFICATION,
+        CLASSIFICATION,
         {"accuracy": 0.6, "log_loss": 0.5},
         {"accuracy": 0.6, "log_loss": 0.69},
         True,
     ),
-    "random ranks": (Task.RANKING, {"mrr": 0.05}, {"mrr": 0.041}, False),
-    "better ranks": (Task.RANKING, {"mrr": 0.2}, {"mrr": 0.041}, True),
-    "nothing to compare": (Task.REGRESSION, {"rmse": 0.0, "loss": 0.0}, {"rmse": 0.0, "loss": 0.0}, True),
+    "random ranks": (RANKING, {"mrr": 0.05}, {"mrr": 0.041}, False),
+    "better ranks": (RANKING, {"mrr": 0.2}, {"mrr": 0.041}, True),
+    "nothing to compare": (REGRESSION, {"rmse": 0.0, "loss": 0.0}, {"rmse": 0.0, "loss": 0.0}, True),
 }
 
 
@@ -104,16 +108,16 @@ def test_who_is_better_than_a_constant(name: str) -> None:
 
 def test_the_warning_has_figures_and_the_remedy() -> None:
     found, constant = {"rmse": 1.1257, "loss": 1.2672}, {"rmse": 1.126, "loss": 1.2679}
-    line = warning(Task.REGRESSION, found, constant)
+    line = warning(REGRESSION, found, constant)
     assert line is not None
     assert "validation rmse 1.1257 (1.1260), in brackets that of the mean of the training labels" in line
     assert "the model has hardly learned" in line
     assert "optimizer.learning_rate, now 0.001" in line
-    assert "hardly learned" in str(warning(Task.REGRESSION, found, constant, train=0.97))  # of a few thousand examples
-    unknown = str(warning(Task.REGRESSION, found, constant, train=float("nan")))  # it ended before one was logged
+    assert "hardly learned" in str(warning(REGRESSION, found, constant, train=0.97))  # of a few thousand examples
+    unknown = str(warning(REGRESSION, found, constant, train=float("nan")))  # it ended before one was logged
     assert "nan" not in unknown
     assert "try another learning rate" in unknown
-    by_heart = warning(Task.REGRESSION, found, constant, train=0.5)
+    by_heart = warning(REGRESSION, found, constant, train=0.5)
     assert by_heart is not None
     assert "learned its examples by heart. Set train.early_stopping.patience" in by_heart
 
@@ -122,7 +126,7 @@ def test_the_warning_has_figures_and_the_remedy() -> None:
 def test_the_share_of_the_squared_error_that_is_removed_decides(loss: float, constant: float) -> None:
     share = 1 - loss / constant
     assume(abs(share - baseline.LEAST_GAIN) > 1e-9)  # squares of square roots
-    better = baseline.beaten(Task.REGRESSION, {"rmse": math.sqrt(loss)}, {"rmse": math.sqrt(constant)})
+    better = baseline.beaten(REGRESSION, {"rmse": math.sqrt(loss)}, {"rmse": math.sqrt(constant)})
     assert better == (share > baseline.LEAST_GAIN)
 
 
@@ -138,7 +142,7 @@ def test_every_split_is_judged_and_every_metric_that_is_worse_is_named() -> None
 
     def lines(validation: dict[str, float], test: dict[str, float]) -> list[str]:
         found = {"train": {"loss": 0.65}, "validation": validation, "test": test}
-        return baseline.warnings(Task.BINARY, found, constant, rates=rates)
+        return baseline.warnings(BINARY, found, constant, rates=rates)
 
     assert lines(learned, learned) == []
     [only] = lines(learned, missed)
@@ -154,7 +158,7 @@ def test_every_split_is_judged_and_every_metric_that_is_worse_is_named() -> None
 def test_one_metric_may_be_worse_although_the_run_has_learned() -> None:
     found = {"accuracy": 0.8, "log_loss": 0.9, "macro_f1": 0.2, "loss": 0.9}
     constant = {"accuracy": 0.6, "log_loss": 0.69, "macro_f1": 0.375, "loss": 0.69}
-    [line] = baseline.warnings(Task.CLASSIFICATION, {"test": found}, {"test": constant}, rates="")
+    [line] = baseline.warnings(CLASSIFICATION, {"test": found}, {"test": constant}, rates="")
     assert line.startswith(
         "worse than a constant: test log_loss 0.9000 (0.6900), macro_f1 0.2000 (0.3750), in brackets"
     )

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
-from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
 from embexp.specs import footprint
 from embexp.strategies.cluster.partition import Partition
 from embexp.training import one_vs_all, ranking
+from embexp.training.ranking import KnownAnswers
 
 QUERIES = 6
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 from embexp.data.examples import ListColumn
-from embexp.training import item_models
+from embexp.fields.recommendation import item_models
 
 GENERATOR = np.random.default_rng(0)
 X = (GENERATOR.random((40, 12)) < 0.3).astype(np.float32)

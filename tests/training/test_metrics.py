@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
+from embexp.data import labels as label_rules
 from embexp.errors import ConfigError, DataError, DivergedError
+from embexp.fields.columns import metrics
+from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
+from embexp.fields.graphs.tasks import RANKING
+from embexp.fields.recommendation.tasks import RECOMMENDATION
 from embexp.specs import metrics as metric_specs
-from embexp.specs.models import Task
-from embexp.training import metrics
+from embexp.specs import tasks
+from embexp.specs.tasks import Task
 
 NUMBERS = st.floats(-1e6, 1e6)
 SCORES = st.one_of(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), st.floats(-50, 50))
@@ -89,7 +94,7 @@ def test_log_loss_of_named_cases(label: int, logit: float, expected: float) -> N
 def test_rating_metrics_against_exact_sums(examples: list[tuple[float, float]]) -> None:
     labels, predictions = zip(*examples, strict=True)
     errors = [Fraction(y) - Fraction(z) for y, z in examples]
-    found = metrics.evaluate(Task.REGRESSION, labels, np.array(predictions)[:, None])
+    found = metrics.evaluate(REGRESSION, labels, np.array(predictions)[:, None])
     squared = sum(error * error for error in errors) / len(errors)
     assert list(found) == ["rmse", "mae", "loss"]
     # The subtraction rounds once, at the size of its terms.
@@ -108,7 +113,7 @@ def test_metrics_are_in_float64() -> None:
 
 
 def test_evaluate_clicks() -> None:
-    found = metrics.evaluate(Task.BINARY, np.float32([0, 1, 1]), np.float32([[0.0], [0.0], [1.0]]))
+    found = metrics.evaluate(BINARY, np.float32([0, 1, 1]), np.float32([[0.0], [0.0], [1.0]]))
     assert list(found) == ["log_loss", "auc", "loss"]
     assert found["auc"] == 0.75
     assert found["loss"] == found["log_loss"]
@@ -116,10 +121,10 @@ def test_evaluate_clicks() -> None:
 
 def test_auc_of_one_class_is_left_out_with_a_reason() -> None:
     labels = np.ones(1200, np.float32)
-    assert list(metrics.evaluate(Task.BINARY, labels, labels)) == ["log_loss", "loss"]
-    assert metrics.undefined(Task.BINARY, labels) == {"auc": "all 1,200 labels are 1, and AUC compares two classes"}
-    assert metrics.undefined(Task.BINARY, [0, 1]) == {}
-    assert metrics.undefined(Task.REGRESSION, labels) == {}
+    assert list(metrics.evaluate(BINARY, labels, labels)) == ["log_loss", "loss"]
+    assert label_rules.undefined(BINARY, labels) == {"auc": "all 1,200 labels are 1, and AUC compares two classes"}
+    assert label_rules.undefined(BINARY, [0, 1]) == {}
+    assert label_rules.undefined(REGRESSION, labels) == {}
 
 
 CLASSES = st.integers(2, 5).flatmap(
@@ -137,7 +142,7 @@ CLASSES = st.integers(2, 5).flatmap(
 @given(examples=CLASSES)
 def test_metrics_of_classes_by_their_definitions(examples: list[tuple[int, list[float]]]) -> None:
     labels, logits = [label for label, _ in examples], [row for _, row in examples]
-    found = metrics.evaluate(Task.CLASSIFICATION, np.float32(labels), np.array(logits))
+    found = metrics.evaluate(CLASSIFICATION, np.float32(labels), np.array(logits))
     assert list(found) == ["accuracy", "log_loss", "macro_f1", "loss"]
     predicted = [row.index(max(row)) for row in logits]
     right = sum(label == best for label, best in zip(labels, predicted, strict=True))
@@ -186,15 +191,15 @@ def test_log_loss_of_many_examples_in_blocks(monkeypatch: pytest.MonkeyPatch) ->
 
 def logits_of(task: Task, values: list[float]) -> list[list[float]] | list[float]:
     """One logit for each example; for classes, that of the second one."""
-    return [[0.0, value] for value in values] if task is Task.CLASSIFICATION else values
+    return [[0.0, value] for value in values] if task is CLASSIFICATION else values
 
 
-RANKED = (Task.RANKING, Task.RECOMMENDATION)
+RANKED = (RANKING, RECOMMENDATION)
 """Their metrics are made of ranks, in modules of their own."""
 
 
 @pytest.mark.parametrize("logit", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("task", [task for task in Task if task not in RANKED])
+@pytest.mark.parametrize("task", [task for task in tasks.every() if task not in RANKED])
 def test_predictions_that_are_no_numbers_are_not_averaged(task: Task, logit: float) -> None:
     with pytest.raises(DivergedError, match="1 of 2 predictions are not finite numbers"):
         metrics.evaluate(task, [0, 1], logits_of(task, [0.5, logit]))
@@ -205,7 +210,7 @@ def test_ratings_are_no_clicks() -> None:
         DataError,
         match=r"2 of 3 are others, such as 3; set data\.positive to .*, data\.label_threshold, or task=regression",
     ):
-        metrics.evaluate(Task.BINARY, [1, 3, 5], [0, 0, 0])
+        metrics.evaluate(BINARY, [1, 3, 5], [0, 0, 0])
 
 
 @pytest.mark.parametrize(
@@ -224,25 +229,25 @@ def test_ratings_are_no_clicks() -> None:
 )
 def test_labels_that_are_no_classes(labels: list[float], classes: int | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        metrics.check_labels(Task.CLASSIFICATION, np.float32(labels), classes=classes)
+        label_rules.check_labels(CLASSIFICATION, np.float32(labels), classes=classes)
 
 
 def test_labels_that_are_classes() -> None:
-    metrics.check_labels(Task.CLASSIFICATION, np.float32([0, 2, 1]))
-    metrics.check_labels(Task.CLASSIFICATION, np.float32([0, 0]), classes=3)
-    metrics.check_labels(Task.REGRESSION, np.float32([-1.5, 7]))
+    label_rules.check_labels(CLASSIFICATION, np.float32([0, 2, 1]))
+    label_rules.check_labels(CLASSIFICATION, np.float32([0, 0]), classes=3)
+    label_rules.check_labels(REGRESSION, np.float32([-1.5, 7]))
 
 
 def test_a_class_without_a_logit() -> None:
     with pytest.raises(DataError, match="1 of 2 are others, such as 2"):
-        metrics.evaluate(Task.CLASSIFICATION, [0, 2], [[0, 1], [0, 1]])
+        metrics.evaluate(CLASSIFICATION, [0, 2], [[0, 1], [0, 1]])
 
 
 def test_names_of_classes() -> None:
     labels = np.float32([0, 2, 2])
-    assert metrics.class_names(Task.CLASSIFICATION, labels, ()) == ("0", "1", "2")
-    assert metrics.class_names(Task.CLASSIFICATION, labels, ("cat", "cow", "dog")) == ("cat", "cow", "dog")
-    assert metrics.class_names(Task.REGRESSION, labels, ("cat", "cow", "dog")) == ()
+    assert label_rules.class_names(CLASSIFICATION, labels, ()) == ("0", "1", "2")
+    assert label_rules.class_names(CLASSIFICATION, labels, ("cat", "cow", "dog")) == ("cat", "cow", "dog")
+    assert label_rules.class_names(REGRESSION, labels, ("cat", "cow", "dog")) == ()
 
 
 @pytest.mark.parametrize(
@@ -252,7 +257,7 @@ def test_names_of_classes() -> None:
 )
 def test_misuse(labels: list[int], logits: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        metrics.evaluate(Task.REGRESSION, labels, logits)
+        metrics.evaluate(REGRESSION, labels, logits)
 
 
 @pytest.mark.parametrize(
@@ -266,17 +271,17 @@ def test_misuse(labels: list[int], logits: list[float], message: str) -> None:
 )
 def test_misuse_with_classes(labels: list[int], logits: ArrayLike, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        metrics.evaluate(Task.CLASSIFICATION, labels, logits)
+        metrics.evaluate(CLASSIFICATION, labels, logits)
 
 
-@pytest.mark.parametrize("task", [task for task in Task if task not in RANKED])
+@pytest.mark.parametrize("task", [task for task in tasks.every() if task not in RANKED])
 def test_every_metric_has_a_name_and_a_direction(task: Task) -> None:
     found = metrics.evaluate(task, [0, 1], logits_of(task, [0.1, 0.2]))
     assert tuple(found) == metric_specs.metrics_of(task)
     assert metric_specs.metrics_of(task)[0] == metric_specs.watched(task, None)
     assert metric_specs.headline(task) in found
     # Better predictions must score better in the stated direction.
-    better = metrics.evaluate(task, [0, 1], logits_of(task, [0.0, 1.0] if task is Task.REGRESSION else [-1.0, 1.0]))
+    better = metrics.evaluate(task, [0, 1], logits_of(task, [0.0, 1.0] if task is REGRESSION else [-1.0, 1.0]))
     worse = metrics.evaluate(task, [0, 1], logits_of(task, [1.0, 0.0]))
     for name in found:
         lower = metric_specs.direction(name) is metric_specs.Direction.LOWER
@@ -284,17 +289,17 @@ def test_every_metric_has_a_name_and_a_direction(task: Task) -> None:
 
 
 def test_the_watched_metric() -> None:
-    assert metric_specs.watched(Task.REGRESSION, None) == "rmse"
-    assert metric_specs.watched(Task.BINARY, None) == "log_loss"
-    assert metric_specs.watched(Task.CLASSIFICATION, None) == "accuracy"
-    assert metric_specs.watched(Task.BINARY, "auc") == "auc"
+    assert metric_specs.watched(REGRESSION, None) == "rmse"
+    assert metric_specs.watched(BINARY, None) == "log_loss"
+    assert metric_specs.watched(CLASSIFICATION, None) == "accuracy"
+    assert metric_specs.watched(BINARY, "auc") == "auc"
     message = r"train\.early_stopping\.metric = 'acu': the metrics of task binary are log_loss, auc, loss\."
     with pytest.raises(ConfigError, match=message + r"\s+did you mean 'auc'\?"):
-        metric_specs.watched(Task.BINARY, "acu")
+        metric_specs.watched(BINARY, "acu")
 
 
 def test_metrics_at_cutoffs_have_a_direction() -> None:
-    names = metric_specs.metrics_of(Task.RECOMMENDATION, (5, 100))
-    assert names[0] == metric_specs.headline(Task.RECOMMENDATION, names) == "ndcg_at_5"
+    names = metric_specs.metrics_of(RECOMMENDATION, (5, 100))
+    assert names[0] == metric_specs.headline(RECOMMENDATION, names) == "ndcg_at_5"
     assert {metric_specs.direction(name) for name in names} == {metric_specs.Direction.HIGHER}
     assert metric_specs.direction("recall_at_ten") is None

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from embexp.fields.graphs import models as knowledge_graph
 from embexp.models import build as models
-from embexp.models import knowledge_graph
 from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RankingLoss, RotatE, TransE
 from embexp.training import one_vs_all
 from embexp.training.one_vs_all import OneVsAll

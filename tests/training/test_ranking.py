@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
-from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
+from embexp.fields.graphs import metrics as rank_metrics
+from embexp.fields.graphs.tasks import RANKING
 from embexp.specs import metrics as metric_specs
-from embexp.specs.models import Task
-from embexp.training import metrics, ranking
-from embexp.training.ranking import Queries
+from embexp.specs.tasks import Direction
+from embexp.training import ranking
+from embexp.training.ranking import KnownAnswers, Queries
 
 Query = tuple[list[float], int, set[int]]
+
+
+def evaluate(predictions: Any, queries: Queries) -> dict[str, float]:
+    return rank_metrics.metrics(ranking.ranks_of_queries(predictions, queries), queries.predict_head)
 
 
 def lists(known: list[set[int]]) -> ListColumn:
@@ -57,7 +63,7 @@ def test_metrics_by_their_definitions(queries: list[Query], batch: int, filled: 
         for part in (shown[start : start + batch] for start in range(0, len(queries), batch))
     ]
     known = answers_of([known for _, _, known in queries])
-    found = ranking.evaluate(batches, Queries(known, np.array(predict_head), len(queries[0][0])))
+    found = evaluate(batches, Queries(known, np.array(predict_head), len(queries[0][0])))
 
     def mean(values: list[Fraction]) -> float:
         return float(sum(values) / len(values))
@@ -108,9 +114,7 @@ def test_named_ranks(scores: list[float], answer: int, known: set[int], rank: fl
 def test_a_model_that_scores_everything_alike_gains_nothing() -> None:
     """Its MRR is that of the middle of 101 places; the optimistic rank would give it an MRR of 1."""
     answers = np.arange(101)
-    found = ranking.evaluate(
-        [(answers, np.zeros((101, 101)))], Queries(answers_of([set()] * 101), np.zeros(101, bool), 101)
-    )
+    found = evaluate([(answers, np.zeros((101, 101)))], Queries(answers_of([set()] * 101), np.zeros(101, bool), 101))
     assert found["mrr"] == pytest.approx(1 / 51, rel=1e-15)
     assert (found["hits_at_10"], found["mean_rank"]) == (0.0, 51.0)
 
@@ -123,20 +127,18 @@ def test_scores_that_are_no_numbers_have_no_rank() -> None:
 
 def test_every_metric_has_a_name_and_a_direction() -> None:
     answers, half = np.zeros(2, np.int64), np.array([False, True])
-    names = metric_specs.metrics_of(Task.RANKING)
-    better = ranking.evaluate([(answers, np.float32([[2, 1, 1]] * 2))], Queries(answers_of([set()] * 2), half, 3))
-    worse = ranking.evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], Queries(answers_of([set()] * 2), half, 3))
+    names = metric_specs.metrics_of(RANKING)
+    better = evaluate([(answers, np.float32([[2, 1, 1]] * 2))], Queries(answers_of([set()] * 2), half, 3))
+    worse = evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], Queries(answers_of([set()] * 2), half, 3))
     assert tuple(better) == names
-    assert (metric_specs.watched(Task.RANKING, None), metric_specs.headline(Task.RANKING)) == ("mrr", "mrr")
+    assert (metric_specs.watched(RANKING, None), metric_specs.headline(RANKING)) == ("mrr", "mrr")
     for name in names:
-        lower = metric_specs.DIRECTIONS[name] is metric_specs.Direction.LOWER
+        lower = metric_specs.direction(name) is Direction.LOWER
         assert (better[name] < worse[name]) is lower, name
-    with pytest.raises(ValueError, match="a rank depends on other items"):
-        metrics.evaluate(Task.RANKING, [0], [[1.0, 2.0]])
 
 
 def test_queries_without_predictions_are_not_passed_over() -> None:
     with pytest.raises(ValueError, match="3 queries, but predictions for 1"):
-        ranking.evaluate([(np.zeros(1), np.zeros((1, 2)))], Queries(answers_of([set()] * 3), np.zeros(3, bool), 2))
+        evaluate([(np.zeros(1), np.zeros((1, 2)))], Queries(answers_of([set()] * 3), np.zeros(3, bool), 2))
     with pytest.raises(ValueError, match="no queries"):
-        ranking.evaluate([], Queries(answers_of([]), np.zeros(0, bool), 2))
+        evaluate([], Queries(answers_of([]), np.zeros(0, bool), 2))

@@ -9,9 +9,11 @@ from sklearn.metrics import log_loss
 
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, ListColumn
-from embexp.specs.models import Task
-from embexp.training import baseline, simple_models
-from embexp.training.simple_models import PENALTIES, RIDGE_PENALTIES, predictions
+from embexp.fields.columns import simple_models
+from embexp.fields.columns.simple_models import PENALTIES, RIDGE_PENALTIES, predictions
+from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
+from embexp.fields.recommendation.tasks import RECOMMENDATION
+from embexp.training import baseline
 
 COUNT = 300
 RNG = np.random.default_rng(3)
@@ -56,7 +58,7 @@ def labels(classes: int) -> np.ndarray:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_logistic_regression(weighted: bool) -> None:
     y, weights = labels(2), RNG.uniform(0.2, 3, COUNT) if weighted else None
-    found = predictions(Task.BINARY, COLUMNS, examples(y), TRAIN, {"validation": VALID, "test": TEST}, weights=weights)
+    found = predictions(BINARY, COLUMNS, examples(y), TRAIN, {"validation": VALID, "test": TEST}, weights=weights)
     models = [
         LogisticRegression(C=1 / each, max_iter=1000, tol=1e-8).fit(
             matrix()[TRAIN], y[TRAIN], sample_weight=None if weights is None else weights[TRAIN]
@@ -73,7 +75,7 @@ def test_logistic_regression(weighted: bool) -> None:
 def test_classes_one_of_which_does_not_train() -> None:
     y = labels(4)
     y[TRAIN[y[TRAIN] == 2]] = 1
-    found = predictions(Task.CLASSIFICATION, COLUMNS, examples(y), TRAIN, {"validation": TEST}, classes=4)
+    found = predictions(CLASSIFICATION, COLUMNS, examples(y), TRAIN, {"validation": TEST}, classes=4)
     assert found is not None
     model = LogisticRegression(C=1 / found[1].penalty, max_iter=1000, tol=1e-8).fit(matrix()[TRAIN], y[TRAIN])
     logits = found[0]["validation"]
@@ -86,7 +88,7 @@ def test_classes_one_of_which_does_not_train() -> None:
 
 def test_ridge_regression() -> None:
     y = matrix()[:, :20].sum(axis=1) + RNG.normal(size=COUNT)
-    found = predictions(Task.REGRESSION, COLUMNS, examples(y), TRAIN, {"validation": VALID, "test": TEST})
+    found = predictions(REGRESSION, COLUMNS, examples(y), TRAIN, {"validation": VALID, "test": TEST})
     x = matrix()
     middle, target = x[TRAIN].mean(axis=0), y[TRAIN].astype(np.float32).astype(np.float64)
     centred = x[TRAIN] - middle
@@ -102,7 +104,7 @@ def test_ridge_regression() -> None:
 
 
 def test_without_a_validation_split_a_tenth_chooses_the_penalty() -> None:
-    found = predictions(Task.BINARY, COLUMNS, examples(labels(2)), TRAIN, {"test": TEST})
+    found = predictions(BINARY, COLUMNS, examples(labels(2)), TRAIN, {"test": TEST})
     assert found is not None
     assert (found[1].examples, found[1].of) == (135, 150)
 
@@ -110,9 +112,9 @@ def test_without_a_validation_split_a_tenth_chooses_the_penalty() -> None:
 def test_names() -> None:
     two = Columns(ids={"user": "user", "item": "item"})
     only = Examples(COUNT, ("user", "item"), IDS, {}, {}, np.empty((COUNT, 0), np.float32), None)
-    assert simple_models.name_of(Task.REGRESSION, two, only) == "bias_only"
-    assert simple_models.name_of(Task.REGRESSION, COLUMNS, examples(np.zeros(COUNT))) == "linear_regression"
-    assert simple_models.name_of(Task.RECOMMENDATION, two, only) is None
+    assert simple_models.name_of(REGRESSION, two, only) == "bias_only"
+    assert simple_models.name_of(REGRESSION, COLUMNS, examples(np.zeros(COUNT))) == "linear_regression"
+    assert simple_models.name_of(RECOMMENDATION, two, only) is None
 
 
 def test_a_sample_and_the_most_frequent_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +122,7 @@ def test_a_sample_and_the_most_frequent_values(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(simple_models, "MOST_VALUES", 10)
     y = labels(2)
     first, again = (
-        predictions(Task.BINARY, COLUMNS, examples(y), TRAIN, {"validation": VALID, "test": TEST}) for _ in range(2)
+        predictions(BINARY, COLUMNS, examples(y), TRAIN, {"validation": VALID, "test": TEST}) for _ in range(2)
     )
     assert first is not None
     assert again is not None
@@ -129,7 +131,7 @@ def test_a_sample_and_the_most_frequent_values(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_one_class_has_no_baseline() -> None:
-    assert predictions(Task.BINARY, COLUMNS, examples(np.ones(COUNT)), TRAIN, {"test": TEST}) is None
+    assert predictions(BINARY, COLUMNS, examples(np.ones(COUNT)), TRAIN, {"test": TEST}) is None
 
 
 def test_a_warning_for_each_split_that_is_worse() -> None:
@@ -166,7 +168,7 @@ def test_the_work_is_bounded_by_what_is_read(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(LogisticRegression, "fit", fitted)
     y, others = labels(3), {"validation": VALID, "test": TEST}
     chosen = simple_models.evaluated(examples(y), COLUMNS, others)
-    found = predictions(Task.CLASSIFICATION, COLUMNS, examples(y), TRAIN, chosen, classes=3)
+    found = predictions(CLASSIFICATION, COLUMNS, examples(y), TRAIN, chosen, classes=3)
     assert found is not None
     to_fit, to_choose, *predicted = made
     assert 3 * to_fit.nnz <= 1_500
@@ -180,4 +182,4 @@ def test_the_work_is_bounded_by_what_is_read(monkeypatch: pytest.MonkeyPatch) ->
 def test_too_many_values_for_the_bound_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simple_models, "MOST_CELLS", 300)
     with pytest.raises(ValueError, match=r"values of 100 examples times 1 classes are more than 300"):
-        predictions(Task.BINARY, COLUMNS, examples(labels(2)), TRAIN, {"test": TEST})
+        predictions(BINARY, COLUMNS, examples(labels(2)), TRAIN, {"test": TEST})

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
-from embexp.specs import metrics as metric_specs
-from embexp.specs.models import Task
+from embexp.fields.recommendation.lists import evaluate_lists
+from embexp.fields.recommendation.tasks import RECOMMENDATION
 from embexp.training import ranking
 
 CUTOFFS = (1, 3, 10)
@@ -69,7 +69,7 @@ def evaluated(users: list[User]) -> dict[str, float]:
 
 def measured(lister: ranking.Lister, users: list[User]) -> dict[str, float]:
     items = len(users[0][0])
-    return ranking.evaluate_lists(
+    return evaluate_lists(
         lister,
         items,
         relevant=lists([each[1] for each in users]),
@@ -103,7 +103,7 @@ def test_metrics_are_those_of_one_user_after_the_other(users: list[User], cells:
         found = evaluated(users)
     expected = by_hand(users)
     assert set(found) == set(expected)
-    assert list(found) == [name for name, _, _ in metric_specs.named(Task.RECOMMENDATION, CUTOFFS, LISTED)]
+    assert list(found) == [name for name, _, _ in RECOMMENDATION.named_metrics(CUTOFFS, LISTED)]
     assert found == pytest.approx(expected, abs=1e-12)
 
 

@@ -203,7 +203,7 @@ def recommend(arguments: Sequence[str]) -> int:
     unknown: dict[str, int] = {}
     with _stages() as progress:
         if options.history is not None:
-            from embexp.runs.serving import new_users
+            from embexp.fields.recommendation import new_users
 
             histories = new_users.read(run, options.history)
         found = run.recommend(

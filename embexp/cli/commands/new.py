@@ -273,7 +273,7 @@ def _graph(folder: Path) -> tuple[int, int, int] | None:
     Raises:
         CommandLineError: a line of its files is no triple, or they don't show which field is the relation.
     """
-    from embexp.data.sources import triples
+    from embexp.fields.graphs import triples
 
     try:
         files = triples.files_of(folder)
@@ -292,7 +292,7 @@ def _graph(folder: Path) -> tuple[int, int, int] | None:
         return None
     import numpy as np
 
-    from embexp.data import queries
+    from embexp.fields.graphs import queries
     from embexp.system.parallel import quiet
 
     try:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from embexp.data.examples import Encoded, Examples
     from embexp.data.files.frames import InMemory
-    from embexp.data.queries import Candidates
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
 FORMAT = 2
@@ -43,12 +42,10 @@ class Description:
     Attributes:
         headline: where the examples are from and how they are divided.
         ids_per_example: id column -> how many ids each example has, for columns that the source fills itself.
-        whole_tables: id column whose table is read and trained whole at every step -> the setting that makes it so.
     """
 
     headline: str
     ids_per_example: Mapping[str, str] = field(default_factory=dict)
-    whole_tables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -213,17 +210,6 @@ class Source(ABC):
 
     def vocabulary_size(self, column: str) -> int | None:
         """Values of an id column, where the config sets them; None: only the data shows them."""
-        return None
-
-    def candidates(self, sizes: Mapping[str, int], *, seed: int) -> Candidates | None:
-        """What the answers to queries are ranked among; None: the source has no queries.
-
-        Args:
-            sizes: id column -> size of its vocabulary.
-
-        Raises:
-            DataError: there is nothing to rank an answer against.
-        """
         return None
 
 

@@ -19,7 +19,7 @@ def follow(spec: RunSpec) -> int:
         RunError: the run fails, or worker 0 is gone.
     """
     from embexp.runs import run as single
-    from embexp.runs.evaluations import Evaluator
+    from embexp.runs.evaluations import evaluator_of
     from embexp.runs.execute import agreed, build, initial_rows, training_batches
     from embexp.runs.prepare import prepare, reading_sources
     from embexp.strategies.cluster.multi_worker import MultiWorker
@@ -34,7 +34,7 @@ def follow(spec: RunSpec) -> int:
             # Worker 0 restores what is to be restored, and sends it.
             fresh = replace(prepared, restored=None, dense=None)
             execution = build(fresh, initial_rows(prepared.tables), batches.element_spec, strategy, Path("unused"))
-            predicted = Evaluator(spec).batch_spec(prepared.data)
+            predicted = evaluator_of(spec).batch_spec(prepared.data)
             return strategy.serve(execution.runtime, iter(batches), predicted)
 
 

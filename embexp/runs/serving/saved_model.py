@@ -41,19 +41,19 @@ from embexp.data.batches import Batch
 from embexp.data.columns import Columns, columns_of
 from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
+from embexp.fields.recommendation.best_items import BestItems
+from embexp.fields.recommendation.recommending import Vectors
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs.finished import fitted_numbers
 from embexp.runs.prepare import read_recorded_data
-from embexp.runs.serving.best_items import BestItems
 from embexp.runs.serving.inputs import Served, numbers_of_texts, served, traced, transformed_numbers, words_of_texts
-from embexp.runs.serving.recommending import Vectors
 from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, Triples
 from embexp.specs.data.texts import Text
-from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Combiner, Feature
+from embexp.specs.tasks import Labels, Task
 from embexp.strategies.strategy import OneDevice
 from embexp.system import digests
 from embexp.system.arrays import ArrayRows, Rows
@@ -170,8 +170,7 @@ def _module(
     run: EarlierCheckpoint, step: Step, columns: Columns, vocabularies: Mapping[str, Served], parts: list[Any]
 ) -> FeatureModel | TripleModel:
     spec, predict = run.spec, step.predict
-    if spec.task is Task.RANKING:
-        assert isinstance(spec.data, Triples)  # a rule between the settings
+    if isinstance(spec.data, Triples):
         entities = columns.ids[SOURCE]
         return TripleModel(
             predict,
@@ -349,11 +348,11 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return features[f"{name}{_NUMBER}"] if name in self._as_both else given
 
     def _outputs(self, logits: Any) -> dict[str, Any]:
-        match self._task:
-            case Task.BINARY:
+        match self._task.labels:
+            case Labels.BINARY:
                 # In double precision, as `embexp predict` computes it.
                 return {"predictions": tf.cast(tf.sigmoid(tf.cast(logits, tf.float64)), tf.float32)}
-            case Task.CLASSIFICATION:
+            case Labels.CLASS:
                 names = tf.constant(self._classes)
                 return {
                     "predictions": tf.gather(names, tf.argmax(logits, axis=1)),
@@ -361,7 +360,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
                     # A row for each example, as servers cut outputs by example.
                     "classes": tf.tile(names[None], [tf.shape(logits)[0], 1]),
                 }
-            case Task.RECOMMENDATION:
+            case None:
                 # In double precision, as `embexp predict` computes it.
                 user, item = (tf.cast(logits[:, side], tf.float64) for side in (0, 1))
                 return {"predictions": tf.cast(tf.reduce_sum(user * item, 1), tf.float32)}

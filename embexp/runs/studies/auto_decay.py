@@ -19,6 +19,7 @@ from embexp.specs import metrics as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import part_of, study_runs
 from embexp.specs.studies.weight_decay import DECAYS, FINAL, refitted
+from embexp.specs.tasks import Direction
 from embexp.system import digests
 from embexp.training import loop
 from embexp.training.loop import Replay
@@ -38,8 +39,8 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
     decay_of = {name: run.optimizer.weight_decay_factor for name, run in tried.items()}
     watched = spec.train.early_stopping.metric, spec.recommendation.cutoffs, spec.further_metrics
     metric = metric_specs.watched(spec.task, *watched)
-    lower = metric_specs.direction(metric, spec.further_metrics) is metric_specs.Direction.LOWER
-    described = {"name": spec.name, "task": spec.task.value, "study": spec.study.kind, "metric": metric}
+    lower = metric_specs.direction(metric, spec.further_metrics) is Direction.LOWER
+    described = {"name": spec.name, "task": str(spec.task), "study": spec.study.kind, "metric": metric}
 
     def value(summary: Mapping[str, Any]) -> float | None:
         found = summary.get("metrics", {}).get("validation", {}).get(metric)

@@ -40,7 +40,7 @@ from embexp.specs.data.sources import (
     given,
 )
 from embexp.specs.data.texts import SkipGram, Text
-from embexp.specs.models import Task
+from embexp.specs.tasks import Labels
 from embexp.specs.vocabularies import Steps, VocabularyRules
 
 if TYPE_CHECKING:
@@ -155,14 +155,14 @@ class Columnar(DividedData):
 
 def _label_faults(data: Columnar, spec: RunSpec) -> Iterator[Fault]:
     """Tasks that need labels without any, and labels of interactions that no threshold turns into 0 and 1."""
-    recommends = spec.task is Task.RECOMMENDATION
+    recommends = spec.task.of_interactions
     if data.label is None and not recommends:
         rule = f"task {spec.task} needs labels"
         yield Fault("data.label", "null", rule, "name their column, or choose experiment=recommendation")
     if data.label is None and data.label_threshold is not None:
         rule = "there are no labels that it could divide"
         yield Fault("data.label_threshold", f"{data.label_threshold:g}", rule, "set data.label, or this to null")
-    if data.positive is not None and (spec.task is not Task.BINARY or data.label_threshold is not None):
+    if data.positive is not None and (spec.task.labels is not Labels.BINARY or data.label_threshold is not None):
         yield Fault("data.positive", repr(data.positive), "it is for task binary, without thresholds", "set it to null")
     if data.label is not None and recommends and data.label_threshold is None:
         rule = "an interaction is a row whose label is at least the threshold"

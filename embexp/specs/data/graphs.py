@@ -12,7 +12,7 @@ from pydantic import Field
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import Fraction, RowCount, Seed, Spec, different, for_each, is_null, where_known
 from embexp.specs.data.sources import DataSetName, Source
-from embexp.specs.models import KnowledgeGraph, RankingLoss, Task
+from embexp.specs.models import KnowledgeGraph, RankingLoss
 from embexp.specs.vocabularies import Steps
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Triples(Source):
     label_column: ClassVar[str] = "answer"
 
     kind: Literal["triples"] = "triples"
-    implementation = "embexp.data.sources.triples:TripleSource"
+    implementation = "embexp.fields.graphs.triples:TripleSource"
     path: Annotated[str, Field(min_length=1)]
     fetch: DataSetName | None = None
     """Data set to fetch by name, of which `path` is then the place; null: none."""
@@ -192,7 +192,7 @@ def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _no_ranking(spec: RunSpec) -> Iterator[Fault]:
-    if spec.task is not Task.RANKING:
+    if spec.task != "ranking":
         yield Fault("task", repr(str(spec.task)), "queries of triples have candidates to rank", "set task=ranking")
 
 

@@ -28,7 +28,7 @@ from embexp.specs.data.sources import (
     GivenFiles,
     given,
 )
-from embexp.specs.models import Task
+from embexp.specs.tasks import Labels
 from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Text(Texts):
     """Labelled texts as words. Column `words`: the words of a text in order."""
 
     kind: Literal["text"] = "text"
-    implementation = "embexp.data.sources.text:TextSource"
+    implementation = "embexp.fields.texts.sources:TextSource"
     path: Annotated[Annotated[str, Field(min_length=1)] | GivenFiles | None, BeforeValidator(given)] = None
     """File or folder of texts, or a mapping of those of train, validation and test; null: the documentation in Python's
     own standard library."""
@@ -129,7 +129,7 @@ class SkipGram(Texts):
     label_column: ClassVar[str] = "together"
 
     kind: Literal["skipgram"] = "skipgram"
-    implementation = "embexp.data.sources.text:SkipGramSource"
+    implementation = "embexp.fields.texts.sources:SkipGramSource"
     path: Annotated[str, Field(min_length=1)] | None = None
     """File or folder of texts; null: the documentation in Python's own standard library."""
     min_count: Count = 5
@@ -151,10 +151,10 @@ class SkipGram(Texts):
 
 
 def _text_faults(spec: RunSpec) -> Iterator[Fault]:
-    if spec.task is Task.REGRESSION:
+    if spec.task.labels is Labels.NUMBER:
         rule = "the labels of data=text are classes, and their numbers have no meaning"
         remedy = "set task=classification, or choose data=csv if the labels are numbers"
-        yield Fault("task", str(Task.REGRESSION), rule, remedy)
+        yield Fault("task", str(spec.task), rule, remedy)
 
 
 def _several_texts(data: Text) -> Iterator[Fault]:

@@ -1,4 +1,4 @@
-"""The task of a run and its model: the dense part, from activations by feature name to the logits of each example."""
+"""The model of a run: the dense part, from activations by feature name to the logits of each example."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from embexp.specs.models.columns import DLRM, FM, MLP, DCNv2, DeepFM
-from embexp.specs.models.dense_model import DENSE, RENAMED_TASKS, Activation, DenseModel, KerasModel, Shapes, Task
+from embexp.specs.models.dense_model import DENSE, Activation, DenseModel, KerasModel, Shapes
 from embexp.specs.models.knowledge_graph import ComplEx, DistMult, KnowledgeGraph, RankingLoss, RotatE, TransE
 from embexp.specs.models.recommendation import Dot, MatrixFactorization, Recommender, TwoTower
 from embexp.specs.models.texts import BagOfWords, TextCNN
@@ -17,7 +17,6 @@ __all__ = [
     "DLRM",
     "FM",
     "MLP",
-    "RENAMED_TASKS",
     "Activation",
     "BagOfWords",
     "ComplEx",
@@ -34,7 +33,6 @@ __all__ = [
     "Recommender",
     "RotatE",
     "Shapes",
-    "Task",
     "TextCNN",
     "TransE",
     "TwoTower",

@@ -103,14 +103,14 @@ class FM(Factorization):
     """Factorization machine: a bias, first-order weights, and dot products of all pairs of vectors (Rendle 2010)."""
 
     kind: Literal["fm"] = "fm"
-    implementation = "embexp.models.columns:fm"
+    implementation = "embexp.fields.columns.models:fm"
 
 
 class DeepFM(Factorization):
     """A factorization machine and an MLP of the same vectors, summed (Guo et al. 2017)."""
 
     kind: Literal["deepfm"] = "deepfm"
-    implementation = "embexp.models.columns:deepfm"
+    implementation = "embexp.fields.columns.models:deepfm"
     hidden: Widths = (64, 32)
     activation: Activation = Activation.RELU
     dropout: Fraction = 0.0
@@ -125,7 +125,7 @@ class DCNv2(DenseModel):
     """Deep & cross network: layers that multiply all inputs with each other, and an MLP (Wang et al. 2021)."""
 
     kind: Literal["dcn_v2"] = "dcn_v2"
-    implementation = "embexp.models.columns:dcn_v2"
+    implementation = "embexp.fields.columns.models:dcn_v2"
     layers: Annotated[int, Field(ge=1, le=100, strict=True)] = 3
     """Cross layers: products of up to `layers` + 1 inputs."""
     rank: Dim | None = 64

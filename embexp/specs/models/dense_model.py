@@ -1,4 +1,4 @@
-"""The task of a run; the base class of its models and the rules for inputs that they share; the user's own model.
+"""The base class of models and the rules for inputs that they share; the user's own model.
 
 Rules for inputs are shared by the config's check, the run, and the model's function.
 """
@@ -8,36 +8,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from embexp.errors import Fault
 from embexp.specs.base import Choice, Dim, NamedCode
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
-
-
-class Task(StrEnum):
-    """The task of the model: what it predicts, its loss and its metrics."""
-
-    REGRESSION = "regression"
-    """A number: squared error; RMSE, MAE."""
-    BINARY = "binary"
-    """Whether something happens, label 0 or 1: log loss; log loss, AUC."""
-    CLASSIFICATION = "classification"
-    """One of several classes, label 0, 1, 2, …: log loss of a softmax; accuracy, log loss, macro F1."""
-    RANKING = "ranking"
-    """One of many candidates, for the queries of a knowledge graph: the model's loss; MRR, Hits@k."""
-    RECOMMENDATION = "recommendation"
-    """Items for a user, from interactions (implicit feedback): the chosen loss; Recall@k, NDCG@k, hit rate, MRR."""
-
-    @classmethod
-    def _missing_(cls, value: object) -> Task | None:
-        return RENAMED_TASKS.get(str(value))
-
-
-RENAMED_TASKS = {"rating": Task.REGRESSION, "click": Task.BINARY}
-"""Tasks by their names before 0.2.0, which are still read."""
 
 
 class Activation(StrEnum):
@@ -62,6 +39,19 @@ class DenseModel(Choice):
     kind: str
     has_weights: ClassVar[bool] = True
     """Whether it has weights outside the tables."""
+
+    in_step: ClassVar[str] = ""
+    """`module:function` from the built model, this and the inputs of a run to the parts of `training.step.Step` that
+    only such models have, by name; "": they have none."""
+
+    def settled(self, spec: RunSpec, *, rows: Mapping[str, int], examples: int) -> Self:
+        """The same model with settings that follow from the data, such as a temperature by the number of items.
+
+        Args:
+            rows: of each table.
+            examples: of the training split; 0: nobody trains.
+        """
+        return self
 
     @property
     def hidden_widths(self) -> dict[str, Sequence[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from embexp.errors import Fault
 from embexp.specs.base import Fraction, NonNegative, where_known
-from embexp.specs.models.dense_model import DenseModel, Shapes, Task, listed, vector_faults
+from embexp.specs.models.dense_model import DenseModel, Shapes, listed, vector_faults
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -40,7 +40,7 @@ class KnowledgeGraph(DenseModel):
     n3: NonNegative | Literal["auto"] = 0.0
     """Weight of the N3 regularizer: the mean over the queries of sum |x|^3 over source and relation, where |x| of a
     complex number is its modulus (Lacroix et al. 2018). The answer is the source of the triple's other query. auto: by
-    the number of triples per entity, see `settled`."""
+    the number of triples per entity, see `with_n3`."""
     l2: NonNegative = 0.0
     """Weight of the L2 regularizer: the mean over the queries of sum x^2 over source and relation."""
     dropout: Fraction = 0.0
@@ -54,7 +54,15 @@ class KnowledgeGraph(DenseModel):
     complex_valued: ClassVar[bool] = False
     """Whether two of a row's numbers are a complex number."""
 
-    def settled(self, triples: float, entities: int) -> Self:
+    in_step = "embexp.fields.graphs.models:in_step"
+
+    def settled(self, spec: RunSpec, *, rows: Mapping[str, int], examples: int) -> Self:
+        """With a weight of N3; a triple is two queries."""
+        from embexp.specs.data.graphs import CANDIDATES
+
+        return self.with_n3(examples / 2, rows.get(spec.features[CANDIDATES].table, 0))
+
+    def with_n3(self, triples: float, entities: int) -> Self:
         """The same model with a weight of N3: auto is 0.1 for fewer than five triples per entity, else 0.05.
 
         Rows that few triples move need more of it. The weights were chosen on validation splits, see
@@ -69,7 +77,7 @@ class KnowledgeGraph(DenseModel):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task other than ranking, and what does not go with the prediction of relations."""
-        if spec.task is not Task.RANKING:
+        if spec.task != "ranking":
             rule = f"it scores the candidates of queries, and task {spec.task} has none"
             yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=knowledge_graph")
         if self.relation_prediction:
@@ -119,7 +127,7 @@ class TransE(KnowledgeGraph):
     """margin - |source + relation - candidate| (Bordes et al. 2013)."""
 
     kind: Literal["transe"] = "transe"
-    implementation = "embexp.models.knowledge_graph:transe"
+    implementation = "embexp.fields.graphs.models:transe"
     by_distance = True
     norm: Literal[1, 2] = 1
     """1: the sum of the absolute differences; 2: the Euclidean distance."""
@@ -131,7 +139,7 @@ class DistMult(KnowledgeGraph):
     """sum source * relation * candidate (Yang et al. 2015)."""
 
     kind: Literal["distmult"] = "distmult"
-    implementation = "embexp.models.knowledge_graph:distmult"
+    implementation = "embexp.fields.graphs.models:distmult"
 
 
 class ComplEx(KnowledgeGraph):
@@ -141,7 +149,7 @@ class ComplEx(KnowledgeGraph):
     """
 
     kind: Literal["complex"] = "complex"
-    implementation = "embexp.models.knowledge_graph:complex_product"
+    implementation = "embexp.fields.graphs.models:complex_product"
     complex_valued = True
 
 
@@ -152,7 +160,7 @@ class RotatE(KnowledgeGraph):
     """
 
     kind: Literal["rotate"] = "rotate"
-    implementation = "embexp.models.knowledge_graph:rotate"
+    implementation = "embexp.fields.graphs.models:rotate"
     by_distance = complex_valued = True
     margin: NonNegative = 0.0
     """Score of a candidate at distance 0; has no effect on a softmax."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
@@ -14,7 +14,6 @@ from embexp.specs.models.dense_model import (
     Activation,
     DenseModel,
     Shapes,
-    Task,
     Widths,
     bias_faults,
     dense_faults,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Temperature = Positive | Literal["auto"] | None
-"""By what dot products are divided; auto and null: see `Recommender.settled`."""
+"""By what dot products are divided; auto and null: see `Recommender.with_temperature`."""
 
 
 class Dot(DenseModel):
@@ -71,14 +70,18 @@ class Recommender(DenseModel):
     normalize: bool
     """Scale the vectors of users and items to length 1."""
     temperature: Temperature
-    """Dot products are divided by it; auto and null: see `settled`."""
+    """Dot products are divided by it; auto and null: see `with_temperature`."""
 
     @property
     def item_side(self) -> tuple[str, ...]:
         """All features of the item."""
         return (*self.item_features, *self.item_biases)
 
-    def settled(self, items: int) -> Self:
+    def settled(self, spec: RunSpec, *, rows: Mapping[str, int], examples: int) -> Self:
+        """With a temperature, by the rows of the table that identifies the items."""
+        return self.with_temperature(rows[spec.features[spec.recommendation.item].table])
+
+    def with_temperature(self, items: int) -> Self:
         """The same model with a temperature as a number: 1 in the place of auto or null, unless scores are cosines.
 
         For cosines null is 1.5 / ln(items): a softmax of them, which are 2 apart at most, can tell one item from all
@@ -96,7 +99,7 @@ class Recommender(DenseModel):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task other than recommendation."""
-        if spec.task is not Task.RECOMMENDATION:
+        if not spec.task.of_interactions:
             rule = f"it scores items for users, and task {spec.task} predicts something else"
             yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=recommendation")
 

@@ -16,7 +16,7 @@ class BagOfWords(DenseModel):
     """The mean of the vectors of each text, with dropout, through a linear layer to the logits."""
 
     kind: Literal["bag_of_words"] = "bag_of_words"
-    implementation = "embexp.models.texts:bag_of_words"
+    implementation = "embexp.fields.texts.models:bag_of_words"
     dropout: Fraction = 0.5
     """Dropout rate of the mean."""
 
@@ -25,7 +25,7 @@ class TextCNN(DenseModel):
     """Convolutions over the words, the maximum of each over the text, a linear layer to the logits (Kim 2014)."""
 
     kind: Literal["text_cnn"] = "text_cnn"
-    implementation = "embexp.models.texts:text_cnn"
+    implementation = "embexp.fields.texts.models:text_cnn"
     widths: Annotated[
         Widths,
         Field(min_length=1),

@@ -23,7 +23,6 @@ from embexp.specs.base import (
 from embexp.specs.data.graphs import NewEntities, TrainedTriples, Triples
 from embexp.specs.freezing import FreezeOldRows, NoFreeze
 from embexp.specs.losses import Newcomers
-from embexp.specs.models import Task
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 from embexp.specs.running import Key, Save
 from embexp.specs.studies.weight_decay import DECAYS, FINAL, AutoDecay
@@ -78,7 +77,7 @@ class NewEntitiesStudy(Choice):
     """
 
     kind: Literal["new_entities"] = "new_entities"
-    implementation = "embexp.runs.studies.new_entities:STUDY"
+    implementation = "embexp.fields.graphs.new_entities:STUDY"
     share: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
     """Fraction of the entities that are new; at least one is."""
     seed: Seed = 0
@@ -108,7 +107,7 @@ class NewItemsStudy(Choice):
     """
 
     kind: Literal["new_items"] = "new_items"
-    implementation = "embexp.runs.studies.new_items:STUDY"
+    implementation = "embexp.fields.recommendation.new_items:STUDY"
     content: Key | None = None
     """File of vectors of the items' content, with their ids as tokens; null: only new users are studied."""
     items: Fraction = 0.1
@@ -125,7 +124,7 @@ class NewItemsStudy(Choice):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Another task, nothing new, and settings that the study sets."""
-        if known_or(False, lambda: spec.task is not Task.RECOMMENDATION):
+        if known_or(False, lambda: not spec.task.of_interactions):
             rule = f"it needs users and items, and the task is {spec.task}"
             yield Fault(scope.path, self.kind, rule, "choose experiment=recommendation, or study=none")
             return

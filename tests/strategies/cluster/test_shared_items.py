@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
+from embexp.fields.recommendation.lists import evaluate_lists
 from embexp.strategies.cluster.evaluations import Keeper, SharedItems
 from embexp.training import ranking
 from embexp.training.kept_items import ItemPart, KeptItems, UserVectors
@@ -56,7 +57,7 @@ def measured(kept: KeptItems, of_items: np.ndarray, of_users: np.ndarray, random
         kept.add(block)
     items = len(of_items)
     seen = lists(random, items)
-    return ranking.evaluate_lists(
+    return evaluate_lists(
         kept.lister(UserVectors(np.array_split(of_users, 5))),
         items,
         relevant=lists(random, items, seen),

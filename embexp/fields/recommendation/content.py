@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DataError
-from embexp.runs.serving.recommending import Vectors
+from embexp.fields.recommendation import cold_starts
+from embexp.fields.recommendation.recommending import Vectors
 from embexp.specs.models import Model, Recommender
 from embexp.specs.pretrained import Match
 from embexp.system.parallel import Progress
-from embexp.training import cold_starts
 from embexp.vectors import alignment
 from embexp.vectors.file_source import open_vectors
 

@@ -21,22 +21,18 @@ from __future__ import annotations
 import array
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.columns import Columns
 from embexp.data.examples import Examples, Layout, ListColumn
-from embexp.data.sources.openke import Names
-from embexp.data.sources.triples import files_of, is_ordered, lines_of
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError, excerpt
-from embexp.specs.data import graphs
+from embexp.fields.graphs.openke import Names
+from embexp.fields.graphs.triples import files_of, is_ordered, lines_of
 from embexp.specs.data.graphs import (
-    CANDIDATES,
     INVERSE,
     RELATION,
     SOURCE,
@@ -50,6 +46,7 @@ from embexp.specs.vocabularies import Steps, normalized_text
 from embexp.system import digests
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress
+from embexp.training.ranking import KnownAnswers
 
 ENTITIES, RELATIONS = "entities", "relations"
 """Stems of the files, in the folder, with what the ids stand for."""
@@ -415,40 +412,6 @@ def _with_new_entities(
 
 
 @dataclass(frozen=True)
-class KnownAnswers:
-    """The known answers of N queries; queries that ask the same share them.
-
-    Attributes:
-        lists: the answers of each distinct query, each once, rising.
-        places: int64 [N], the list of each query; its own answer is among them.
-    """
-
-    lists: ListColumn
-    places: np.ndarray
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Number of answers of each query, int64 [N]."""
-        return np.asarray(np.diff(self.lists.splits)[self.places])
-
-    def between(self, start: int, stop: int) -> ListColumn:
-        """The answers of the queries [start, stop), which are copied."""
-        places = self.places[start:stop]
-        starts, lengths = self.lists.splits[places], np.diff(self.lists.splits)[places]
-        ends = np.cumsum(lengths)
-        taken = np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
-        return ListColumn(self.lists.values[taken], np.concatenate([[0], ends]))
-
-
-def negatives_seed(seed: int, step: Any) -> Any:
-    """What the negatives of a step are drawn with: int64 [2]."""
-    import tensorflow as tf  # not above: a run is prepared without it
-
-    high, low = digests.seed_of(seed, "negatives")
-    return tf.stack([tf.constant((high << 32) + low, tf.int64), step])
-
-
-@dataclass(frozen=True)
 class Candidates:
     """How the column is made.
 
@@ -466,57 +429,6 @@ class Candidates:
     positives: KnownAnswers | None = None
     shares: np.ndarray | None = None
     relations: int = 0
-
-    def for_training(self, step: Any, batch: Any) -> Any:
-        """Adds the column to the batch of a step of training."""
-        if self.negatives is None:
-            return self.for_all(batch)
-        return self._drawn(step, batch) if self.shares is None else self._shared(step, batch)
-
-    def for_all(self, batch: Any) -> Any:
-        """Adds all entities to a batch."""
-        import tensorflow as tf  # not above: a run is prepared without it
-
-        return self._added(batch, tf.range(self.entities, dtype=tf.int32)[None])
-
-    def _added(self, batch: Any, candidates: Any) -> Any:
-        import tensorflow as tf
-
-        every = {graphs.ALL_RELATIONS: tf.range(self.relations, dtype=tf.int32)[None]} if self.relations else {}
-        return batch._replace(ids={**batch.ids, CANDIDATES: candidates, **every})
-
-    def _uniform(self, step: Any, shape: Any, below: int) -> Any:
-        import tensorflow as tf
-
-        return tf.random.stateless_uniform(shape, negatives_seed(self.seed, step), 0, below, tf.int32)
-
-    def _shared(self, step: Any, batch: Any) -> Any:
-        import tensorflow as tf
-
-        assert self.shares is not None  # they are shared
-        assert self.negatives is not None
-        answers = tf.cast(batch.labels, tf.int32)
-        candidates = tf.concat([answers, self._uniform(step, [self.negatives], self.entities)], 0)
-        of_batch = tf.cast(tf.size(answers), tf.float64) * tf.gather(self.shares, candidates)
-        expected = tf.math.log(of_batch + self.negatives / self.entities)
-        labels = tf.stack([tf.cast(candidates, tf.float32), tf.cast(expected, tf.float32)], 1)
-        return self._added(batch, candidates[None])._replace(labels=labels)
-
-    def _drawn(self, step: Any, batch: Any) -> Any:
-        import tensorflow as tf
-
-        answers = tf.cast(batch.labels, tf.int32)[:, None]
-        shape = tf.concat([tf.shape(batch.labels), [self.negatives]], 0)
-        # One fewer than there are, and those from the answer on moved up by one: uniform on all others.
-        drawn = self._uniform(step, shape, self.entities - 1)
-        drawn += tf.cast(drawn >= answers, tf.int32)
-        drawn = tf.ensure_shape(drawn, [batch.labels.shape[0], self.negatives])
-        return self._added(batch, tf.concat([answers, drawn], 1))._replace(labels=tf.zeros_like(batch.labels))
-
-
-def stored(columns: Columns) -> Columns:
-    """The columns without the one that is made."""
-    return replace(columns, ids={name: table for name, table in columns.ids.items() if name != CANDIDATES})
 
 
 def head_predictions(rows: np.ndarray) -> np.ndarray:

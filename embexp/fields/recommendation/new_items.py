@@ -13,20 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from embexp.data.examples import ListColumn
-from embexp.data.interactions import HeldOut, Interactions, lists_of
+from embexp.data.histories import lists_of
+from embexp.fields.recommendation import cold_starts, item_models, lists
+from embexp.fields.recommendation.content import Content, of_new_items, read_content
+from embexp.fields.recommendation.evaluation import intervals_over_users
+from embexp.fields.recommendation.interactions import HeldOut, Interactions
+from embexp.fields.recommendation.recommending import Vectors
 from embexp.reports import results
 from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.prepare import Data, read_data
 from embexp.runs.run import Observer, RunResult
-from embexp.runs.serving.content import Content, of_new_items, read_content
-from embexp.runs.serving.recommending import Vectors
 from embexp.runs.studies import stages
 from embexp.specs.models import Recommender
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import BASE, study_runs
 from embexp.system import caching, digests, files
-from embexp.training import cold_starts, intervals, item_models, ranking
+from embexp.training import intervals, ranking
 from embexp.training.loop import Replay
 from embexp.training.ranking import Lister
 
@@ -56,14 +59,15 @@ _FILES = {
 
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
     """Runs base without what is new, and measures how that is served; see `stages.run`."""
-    described = {"name": spec.name, "task": spec.task.value, "study": spec.study.kind}
+    described = {"name": spec.name, "task": str(spec.task), "study": spec.study.kind}
     base_spec = study_runs(spec, directory)[BASE]
     data, content = read_data(base_spec, observer.progress), None  # what is wrong with them is said before the training
     if (path := getattr(spec.study, "content", None)) is not None:
-        assert data.new is not None  # the study draws some
+        assert data.candidates.new is not None  # the study draws some
         tokens = data.vocabularies[spec.features[spec.recommendation.item].table].tokens()
         kinds = (
-            [tokens[row] for row in rows.tolist()] for rows in (_interactions(data).catalogue.rows, data.new.items)
+            [tokens[row] for row in rows.tolist()]
+            for rows in (_interactions(data).catalogue.rows, data.candidates.new.items)
         )
         cache = caching.cache_folder(spec.output.cache)
         content = read_content("study.content", path, *kinds, cache=cache, progress=observer.progress)
@@ -87,8 +91,8 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
             measure = _Measure(spec.recommendation.cutoffs, spec.seed)
             if content is not None:
                 _items(content, vectors, data, base_spec.model, measure, summary, out)
-            assert data.new is not None  # the study draws some
-            if len(data.new.users):
+            assert data.candidates.new is not None  # the study draws some
+            if len(data.candidates.new.users):
                 _users(vectors, data, measure, summary, out)
             summary["metrics"]["test"] = {
                 f"{part}_{name}": value
@@ -109,7 +113,7 @@ class _Measure:
 
     def __call__(self, lister: Lister, items: int, relevant: ListColumn, unknown: np.ndarray, seen: ListColumn) -> Any:
         of_users: dict[str, list[np.ndarray]] = {}
-        metrics = ranking.evaluate_lists(
+        metrics = lists.evaluate_lists(
             lister,
             items,
             relevant=relevant,
@@ -121,7 +125,7 @@ class _Measure:
         values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
         return {
             "metrics": metrics,
-            "intervals": intervals.around(metrics, intervals.of_users(values, self.seed)),
+            "intervals": intervals.around(metrics, intervals_over_users(values, self.seed)),
         }
 
     @property
@@ -140,14 +144,14 @@ def _items(
     out: Path,
 ) -> None:
     """Adds how new items are ranked for the known users who have some."""
-    assert data.new is not None
+    assert data.candidates.new is not None
     assert isinstance(model, Recommender)
-    known, new = _interactions(data), data.new.items[content.new]
+    known, new = _interactions(data), data.candidates.new.items[content.new]
     counts = known.catalogue.counts[content.known]
     of_new, penalty = of_new_items(content, vectors, model)
     popular = cold_starts.content_map(content.of_known, np.log1p(counts)[:, None], counts)
-    who = data.scan.examples.column(known.user, data.new.of_items)
-    item = data.scan.examples.column(known.item, data.new.of_items)
+    who = data.scan.examples.column(known.user, data.candidates.new.of_items)
+    item = data.scan.examples.column(known.item, data.candidates.new.of_items)
     place = np.minimum(np.searchsorted(new, item), len(new) - 1)
     what = np.where(new[place] == item, place, -1)
     users = np.intersect1d(who[what >= 0], vectors.users)
@@ -203,12 +207,12 @@ def _items(
 
 def _users(vectors: Vectors, data: Data, measure: _Measure, found: dict[str, Any], out: Path) -> None:
     """Adds how the known items are ranked for new users, of whom only the items before the test split are known."""
-    known, examples, new = _interactions(data), data.scan.examples, data.new
+    known, examples, new = _interactions(data), data.scan.examples, data.candidates.new
     assert new is not None
     held = _with_items(known.held_out(examples, new.asked, examples, [new.given]))
     unobserved, penalty = cold_starts.UNOBSERVED[1], cold_starts.PENALTIES[1]
     if len(data.scan.splits["validation"]):
-        some, best = data.held_out("validation").some(_USERS_TO_CHOOSE), -np.inf
+        some, best = data.candidates.held_out("validation").some(_USERS_TO_CHOOSE), -np.inf
         for pair in ((a, b) for a in cold_starts.UNOBSERVED for b in cold_starts.PENALTIES):
             value = _listed(measure, cold_starts.folded_in(vectors.of_items, some.seen, *pair), vectors, some)
             if (reached := value["metrics"][measure.first]) > best:
@@ -262,8 +266,8 @@ def _taken(column: ListColumn, rows: np.ndarray) -> ListColumn:
 
 
 def _interactions(data: Data) -> Interactions:
-    assert data.interactions is not None  # the task is recommendation
-    return data.interactions
+    found: Interactions = data.candidates.interactions
+    return found
 
 
 def _write(path: Path, vectors: np.ndarray, tokens: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.training.metrics import mean
+from embexp.fields.columns.metrics import mean
 
 BINS = 15
 """Bins of equal width of the calibration error, as in Guo et al. 2017."""

@@ -1,20 +1,17 @@
-"""The metrics of each task, computed exactly, for a whole split; and the labels that a task takes."""
+"""Metrics of predicted labels, computed exactly, for a whole split."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from embexp.data.labels import check_labels
 from embexp.errors import DataError, DivergedError
 from embexp.specs import metrics as metric_specs
-from embexp.specs.models import Task
-from embexp.training import ranking
-from embexp.training.loop import Predictor
-from embexp.training.ranking import Queries
+from embexp.specs.tasks import Labels, Task
 
 _CELLS = 1 << 20
 """Logits that are converted to float64 at a time."""
@@ -49,13 +46,12 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike, measures: Measure
         logits: numbers [N]; [N, C] for classification.
 
     Returns:
-        The metrics in the order of their names. auc is missing where it is undefined; `undefined` says why.
+        The metrics in the order of their names. auc is missing where it is undefined; `data.labels.undefined` says why.
 
     Raises:
         DivergedError: a logit is not finite.
         DataError: a binary label other than 0 and 1, a class without a logit, or weights that are all 0.
-        ValueError: there are no examples, the lengths differ, or the task is ranking or recommendation, which
-            `ranking` evaluates.
+        ValueError: there are no examples, the lengths differ, or the task predicts no labels.
     """
     y, z = checked(task, labels, logits)
     weights = measures.weights
@@ -70,9 +66,7 @@ def checked(task: Task, labels: ArrayLike, logits: ArrayLike) -> tuple[np.ndarra
     Raises:
         see `evaluate`.
     """
-    if task in (Task.RANKING, Task.RECOMMENDATION):
-        raise ValueError("a rank depends on other items: use embexp.training.ranking")
-    if task is Task.CLASSIFICATION:
+    if task.labels is Labels.CLASS:
         y, z = np.asarray(labels).reshape(-1), np.asarray(logits)
         if z.ndim != 2 or len(z) != y.size:
             raise ValueError(f"{y.size} labels, but logits of shape {list(z.shape)}")
@@ -81,8 +75,8 @@ def checked(task: Task, labels: ArrayLike, logits: ArrayLike) -> tuple[np.ndarra
     else:
         y, z = vector_metrics(labels, logits)
     _check_finite(z)
-    check_labels(task, y, classes=z.shape[1] if task is Task.CLASSIFICATION else None)
-    return y.astype(np.int64) if task is Task.CLASSIFICATION else y, z
+    check_labels(task, y, classes=z.shape[1] if task.labels is Labels.CLASS else None)
+    return y.astype(np.int64) if task.labels is Labels.CLASS else y, z
 
 
 def mean(values: np.ndarray, weights: np.ndarray | None) -> float:
@@ -96,68 +90,6 @@ def _check_finite(logits: np.ndarray) -> None:
         raise DivergedError(
             f"{wrong:,} of {len(logits):,} predictions are not finite numbers: the training has diverged"
         )
-
-
-def undefined(task: Task, labels: ArrayLike, listed: Collection[str] = ()) -> dict[str, str]:
-    """The task's metrics that are undefined for these labels, each with the reason.
-
-    Args:
-        listed: see `Measures`.
-    """
-    y = np.asarray(labels)
-    if not y.size or np.any(y != y.flat[0]):
-        return {}
-    reason = f"all {y.size:,} labels are {y.flat[0]:g}, and"
-    names = [name for name, metric, _ in metric_specs.named(task, listed=listed) if metric.both_classes]
-    return {name: f"{reason} {name.upper()} compares two classes" for name in names}
-
-
-def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) -> None:
-    """Checks that a task can be trained on these labels.
-
-    Args:
-        labels: of all examples, [N].
-        classes: number of classes, for classification; None: one more than the largest label.
-
-    Raises:
-        DataError: it can't.
-    """
-    match task:
-        # A ranking's labels are made with its data, and a threshold makes those of interactions.
-        case Task.REGRESSION | Task.RANKING | Task.RECOMMENDATION:
-            return
-        case Task.BINARY:
-            wrong = labels[(labels != 0) & (labels != 1)]
-            if wrong.size:
-                raise DataError(
-                    f"task binary needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
-                    f" {wrong[0]:g}; set data.positive to the value that is 1, data.label_threshold, or task=regression"
-                )
-        case Task.CLASSIFICATION:
-            # A label as large as the number of examples is a mistake, not the number of a class.
-            count = labels.size if classes is None else classes
-            wrong = labels[~((labels >= 0) & (labels < count) & (labels == np.floor(labels)))]
-            if wrong.size:
-                last = "" if classes is None else f" to {classes - 1}"
-                raise DataError(
-                    f"task classification needs the numbers of classes as labels, 0, 1, 2, …{last}, but {wrong.size:,}"
-                    f" of {labels.size:,} are others, such as {wrong[0]:g}"
-                )
-            if (labels.max() if classes is None else classes - 1) < 1:
-                raise DataError("task classification needs two classes to tell apart, but there is only one")
-
-
-def class_names(task: Task, labels: np.ndarray | None, named: Sequence[str]) -> tuple[str, ...]:
-    """The names of the classes by label; of task binary, if the data names them; none for other tasks.
-
-    Args:
-        named: the names in the source of data; without any, those of classification are named by their numbers.
-    """
-    if task is Task.BINARY:
-        return tuple(named)
-    if task is not Task.CLASSIFICATION or labels is None:
-        return ()
-    return tuple(named) or tuple(str(number) for number in range(int(labels.max()) + 1))
 
 
 def rmse(labels: ArrayLike, predictions: ArrayLike, weights: np.ndarray | None = None) -> float:
@@ -283,53 +215,12 @@ def vector_metrics(labels: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np
     return y, z
 
 
-def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and logits of the first `count` examples, float32 [count], the logits of C classes [count, C].
-
-    All are in memory at once. Any examples of the last batch beyond `count` are padding and dropped.
-    """
-    labels, logits = [], []
-    for batch_labels, batch_logits in runtime.predict(batches):
-        labels.append(batch_labels)
-        logits.append(batch_logits)
-    return np.concatenate(labels)[:count], np.concatenate(logits)[:count]
-
-
 def predicted(task: Task, logits: np.ndarray) -> np.ndarray:
     """What logits predict, float32: the label [N]; the probability of 1 [N]; or those of the classes [N, C]."""
-    if task is Task.REGRESSION:
+    if task.labels is Labels.NUMBER:
         return logits
     z = logits.astype(np.float64)
-    if task is Task.BINARY:
+    if task.labels is Labels.BINARY:
         return np.asarray(1 / (1 + np.exp(-z)), np.float32)
     powers = np.exp(z - z.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True), np.float32)
-
-
-def evaluate_split(
-    task: Task,
-    runtime: Predictor,
-    batches: Iterable[Any],
-    count: int,
-    queries: Queries | None = None,
-    own: Callable[[np.ndarray, np.ndarray], dict[str, float]] | None = None,
-    measures: Measures = NOTHING_MORE,
-    closer: Callable[[np.ndarray, np.ndarray], None] | None = None,
-) -> dict[str, float]:
-    """Metrics of a task over the first `count` examples.
-
-    Args:
-        queries: for task ranking.
-        own: further metrics of labels and logits, or others under the same names.
-        closer: is called with labels and logits, or with ranks, which it may look at closer.
-    """
-    if queries is not None:
-        ranks = ranking.ranks_of_queries(runtime.predict(batches), queries)
-        if closer is not None:
-            closer(ranks, queries.predict_head)
-        return ranking.metrics(ranks, queries.predict_head)
-    labels, logits = predictions(runtime, batches, count)
-    found = evaluate(task, labels, logits, measures)
-    if closer is not None:
-        closer(labels, logits)
-    return found if own is None else found | own(labels, logits)

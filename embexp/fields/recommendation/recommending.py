@@ -20,7 +20,7 @@ from embexp.system.parallel import Progress, quiet
 from embexp.training import ranking
 
 if TYPE_CHECKING:
-    from embexp.runs.evaluations import Evaluator
+    from embexp.fields.recommendation.evaluation import ListEvaluator
     from embexp.runs.prepare import Data
     from embexp.training.loop import Predictor
 
@@ -101,7 +101,7 @@ class Vectors:
 
 
 def vectors(
-    evaluator: Evaluator,
+    evaluator: ListEvaluator,
     data: Data,
     runtime: Predictor,
     users: Sequence[str] | None = None,
@@ -118,7 +118,7 @@ def vectors(
         VocabularyError: a user is unknown.
         DataError: the data has no example of a user.
     """
-    interactions, examples = data.interactions, data.scan.examples
+    interactions, examples = data.candidates.interactions, data.scan.examples
     assert interactions is not None  # the task is recommendation
     shared = data.columns.ids
     known, items = (data.vocabularies[shared[column]] for column in (interactions.user, interactions.item))

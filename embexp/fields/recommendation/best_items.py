@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from embexp.fields.recommendation.recommending import Vectors
 from embexp.runs.serving.inputs import Served, traced
-from embexp.runs.serving.recommending import Vectors
 
 _MORE = 128
 """Items beyond the first k whose scores are computed again in float64.

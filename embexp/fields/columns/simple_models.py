@@ -28,8 +28,9 @@ import numpy as np
 
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
-from embexp.specs.models import Task
-from embexp.training import metrics
+from embexp.fields.columns import metrics
+from embexp.runs.fitted_baselines import Fit
+from embexp.specs.tasks import Labels, Task
 
 FORMAT = 2
 """Version of what is fitted, raised when that changes."""
@@ -53,31 +54,6 @@ _READ, _PATH = 0.2, 0.5
 _ROWS_AT_ONCE = 65_536
 
 
-@dataclass(frozen=True)
-class Fit:
-    """How a simple model was fitted.
-
-    Attributes:
-        examples: of the training split that it was fitted to, drawn at random where these are not all.
-        of: examples in the training split.
-        values: values of columns of ids that have a weight.
-        penalty: that was chosen.
-        converged: whether the iterations ended by themselves.
-        seconds: that it took, with its predictions.
-        evaluated: examples, or users, of other splits that it was evaluated on, evenly spread where these are not all.
-        held_out: examples, or users, of these splits.
-    """
-
-    examples: int
-    of: int
-    values: int
-    penalty: float
-    converged: bool
-    seconds: float
-    evaluated: int = 0
-    held_out: int = 0
-
-
 def evaluated(
     examples: Examples, columns: Columns, others: Mapping[str, np.ndarray], *, classes: int = 0
 ) -> dict[str, np.ndarray]:
@@ -88,14 +64,12 @@ def evaluated(
 
 def name_of(task: Task, columns: Columns, examples: Examples) -> str | None:
     """The name of the simple model of a task, a key of `baseline.FITTED`; None: it has none."""
-    match task:
-        case Task.BINARY | Task.CLASSIFICATION:
-            return "logistic_regression"
-        case Task.REGRESSION:
-            only_ids = not examples.lists and not examples.dense.shape[1] and not columns.buckets
-            return "bias_only" if only_ids else "linear_regression"
-        case Task.RANKING | Task.RECOMMENDATION:
-            return None
+    if task.has_classes:
+        return "logistic_regression"
+    if task.labels is None:
+        return None
+    only_ids = not examples.lists and not examples.dense.shape[1] and not columns.buckets
+    return "bias_only" if only_ids else "linear_regression"
 
 
 def predictions(
@@ -130,12 +104,12 @@ def predictions(
 
     started = time.perf_counter()
     assert examples.labels is not None  # the tasks that have a simple model have some
-    outputs = classes if task is Task.CLASSIFICATION else 1
+    outputs = classes if task.labels is Labels.CLASS else 1
     rows = _sample(examples, columns, train, outputs)
     rows, held = _held_out(rows, others.get("validation"))
     held = _thinned(examples, columns, held, MOST_CELLS // outputs)
     labels, of_held = (examples.labels[some].astype(np.float64) for some in (rows, held))
-    if task is not Task.REGRESSION and (labels == labels[0]).all():
+    if task.has_classes and (labels == labels[0]).all():
         return None
     some = None if weights is None else np.asarray(weights[rows], np.float64)
     best, least = None, np.inf
@@ -143,10 +117,10 @@ def predictions(
         inputs = _Inputs.of(examples, columns, rows, MOST_VALUES // outputs)
         matrix, matrix_held = inputs.matrix(rows), inputs.matrix(held)
         progress(_READ)
-        path = _ridge(matrix, labels, some) if task is Task.REGRESSION else _logistic(matrix, labels, some)
+        path = _ridge(matrix, labels, some) if task.labels is Labels.NUMBER else _logistic(matrix, labels, some)
         for place, fitted in enumerate(path, 1):
             progress(_READ + place * _PATH / len(PENALTIES))
-            linear = fitted.with_all(classes, len(rows)) if task is Task.CLASSIFICATION else fitted
+            linear = fitted.with_all(classes, len(rows)) if task.labels is Labels.CLASS else fitted
             loss = _loss(task, of_held, linear.outputs(matrix_held))
             if loss >= least:
                 break
@@ -184,10 +158,10 @@ def _held_out(rows: np.ndarray, validation: np.ndarray | None) -> tuple[np.ndarr
 
 
 def _loss(task: Task, labels: np.ndarray, outputs: np.ndarray) -> float:
-    match task:
-        case Task.REGRESSION:
+    match task.labels:
+        case Labels.NUMBER:
             return metrics.squared_error(labels, outputs)
-        case Task.BINARY:
+        case Labels.BINARY:
             return metrics.log_loss(labels, outputs)
         case _:
             return metrics.softmax_log_loss(labels.astype(np.int64), outputs)

@@ -20,8 +20,7 @@ Candidates may be a query's own. Those that all queries share may be as many as 
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -30,10 +29,11 @@ import tensorflow as tf
 
 from embexp.models import layers
 from embexp.models.layers import Head
-from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE
+from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES, RELATION, SOURCE
 from embexp.specs.footprint import DIFFERENCES
 from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 from embexp.system import native
+from embexp.training.one_vs_all import OneVsAll, Scoring
 
 _TINY = 1e-24
 """Least squared distance, or modulus: the square root has no derivative at 0."""
@@ -158,29 +158,6 @@ SMALL = 16 << 20
 
 _TRIED = 16
 """Queries on which the bits of both ways are compared."""
-
-
-class Scoring(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """Scores of candidates, [B, C], from vectors [B, dim] and candidates [1, C, dim] or [B, C, dim]."""
-
-    @abstractmethod
-    def scores(self, query: Any, candidates: Any) -> Any:
-        """Scores [B, C] of candidates [C, dim] that all queries share."""
-
-    @abstractmethod
-    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
-        """Gradients of sum(weights * upstream * scores) by `query` [B, dim] and by `candidates` [C, dim].
-
-        Args:
-            query: [B, dim].
-            candidates: [C, dim].
-            upstream: [B, C].
-            weights: of each query, [B, 1]; apart from upstream, as that would be one more pass over [B, C].
-        """
-
-    @abstractmethod
-    def is_small(self, query: Any, candidates: Any) -> bool:
-        """Whether `call` makes little at once of these: [B, dim] and [1, C, dim], with shapes that are known."""
 
 
 class Products(Scoring):
@@ -374,6 +351,15 @@ def euclidean(differences: Any) -> Any:
 def moduli(differences: Any) -> Any:
     """The sum of the moduli of complex differences."""
     return keras.ops.sum(_modulus(differences), axis=-1)
+
+
+def in_step(model: keras.Model, settings: KnowledgeGraph, inputs: Collection[str]) -> dict[str, Any]:
+    """The parts of a step of such a model: see `DenseModel.in_step`."""
+    predicts = ALL_RELATIONS in inputs
+    return {
+        "one_vs_all": OneVsAll(model, settings.loss, settings.label_smoothing),
+        "relation_prediction": RelationPrediction(settings) if predicts else None,
+    }
 
 
 class RelationPrediction:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from embexp.data.columns import Columns
 from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import Description, Source, cached, single_columns, unknown_columns
-from embexp.data.texts import Corpus
 from embexp.errors import ConfigError, Fault
+from embexp.fields.texts.texts import Corpus
 from embexp.specs.data.sources import GivenFiles, Split, SplitKind
 from embexp.specs.data.texts import SkipGram, Text
 from embexp.system import digests
@@ -105,8 +105,8 @@ class TextSource(TokenSource):
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """Words as codes, classes as numbers."""
-        from embexp.data import text_examples
         from embexp.data.examples import CLASSES, encode
+        from embexp.fields.texts import text_examples
 
         if faults := user_faults(self.data.split):
             raise ConfigError(faults)
@@ -176,7 +176,7 @@ class SkipGramSource(Source):
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """Draws the pairs; ids are rows already."""
-        from embexp.data import text_examples
+        from embexp.fields.texts import text_examples
 
         if faults := user_faults(self.data.split):
             raise ConfigError(faults)
@@ -191,8 +191,8 @@ class SkipGramSource(Source):
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """One, of both columns."""
-        from embexp.data.text_examples import VOCABULARY
         from embexp.data.vocabularies.vocabulary import Vocabulary
+        from embexp.fields.texts.text_examples import VOCABULARY
 
         return dict.fromkeys(columns.ids.values(), Vocabulary.read(encoded.folder / VOCABULARY))
 

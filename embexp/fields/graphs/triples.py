@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,6 @@ from embexp.data.files import table_files
 from embexp.data.files.dialect import Dialect
 from embexp.data.files.table_files import looked, stop_at, unreadable
 from embexp.data.files.text_table import BadLine, records
-from embexp.data.sources import ntriples
-from embexp.data.sources.openke import ENTITIES, NUMBERED, RELATIONS, Names
 from embexp.data.sources.source import (
     HEAD_LINES,
     Description,
@@ -38,6 +36,8 @@ from embexp.data.sources.source import (
     unknown_columns,
 )
 from embexp.errors import ConfigError, DataError, Fault, excerpt, plural
+from embexp.fields.graphs import ntriples
+from embexp.fields.graphs.openke import ENTITIES, NUMBERED, RELATIONS, Names
 from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, GraphSplit, Triples
 from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from embexp.data.examples import Encoded, Examples
-    from embexp.data.queries import Candidates
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
 _COLUMNS = (SOURCE, RELATION, CANDIDATES)
@@ -109,7 +108,6 @@ class TripleSource(Source):
         return Description(
             f"triples {data.path}, each answer ranked among {others}; {parts}{some}",
             ids_per_example={CANDIDATES: drawn},
-            whole_tables={CANDIDATES: "1-vs-all (data.negatives=null)"} if data.negatives is None else {},
         )
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
@@ -119,7 +117,7 @@ class TripleSource(Source):
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """Two queries for each triple; ids are rows already."""
-        from embexp.data import queries
+        from embexp.fields.graphs import queries
 
         used = {"columns", "reciprocal", "normalize", "split"} | (
             {"new_entities"} if self.data.new_entities is not None else set()
@@ -141,7 +139,8 @@ class TripleSource(Source):
         """Writes splits: the files, and two more where some entities count as new."""
         import numpy as np
 
-        from embexp.data import queries, splits
+        from embexp.data import splits
+        from embexp.fields.graphs import queries
 
         splits.write(splits.in_order([count for _, count in encoded.layout.files]), encoded.layout.count, folder)
         new = self.data.new_entities
@@ -160,8 +159,8 @@ class TripleSource(Source):
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """One of entities, one of relations."""
-        from embexp.data.queries import ENTITIES, RELATIONS
         from embexp.data.vocabularies.vocabulary import Vocabulary
+        from embexp.fields.graphs.queries import ENTITIES, RELATIONS
 
         entities, relations = (Vocabulary.read(encoded.folder / name) for name in (ENTITIES, RELATIONS))
         return {
@@ -183,8 +182,8 @@ class TripleSource(Source):
 
     def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
         """The queries of one more file of triples."""
-        from embexp.data import queries
         from embexp.data.examples import examples
+        from embexp.fields.graphs import queries
 
         if fault := fault_of(file.path):
             raise DataError(f"{file.path}: {fault}")
@@ -200,15 +199,6 @@ class TripleSource(Source):
         content = digests.of_json([caching.file_digest(each, cache=cache) for each in files])
         made = cached("triples", content, {"vocabularies": whose, **how}, make, cache=cache).folder
         return examples(made, made)
-
-    def candidates(self, sizes: Mapping[str, int], *, seed: int) -> Candidates:
-        """All entities, or some drawn ones while training."""
-        from embexp.data.queries import Candidates
-
-        entities = sizes[CANDIDATES]
-        if entities < 2:
-            raise DataError(f"{self.data.path}: found {entities} entity, expected 2 or more, to rank answers")
-        return Candidates(entities, self.data.negatives, seed)
 
 
 @dataclass(frozen=True)

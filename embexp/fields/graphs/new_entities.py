@@ -60,7 +60,7 @@ _PLOTTED = {"mrr": "MRR", "hits_at_1": "Hits@1", "hits_at_3": "Hits@3", "hits_at
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
     """Runs base, grown and full, each in its own directory, and compares them; see `stages.run`."""
     entities = next(feature.table for name, feature in spec.features.items() if spec.column_of(name) == CANDIDATES)
-    described = {"name": spec.name, "task": spec.task.value, "study": spec.study.kind, "entities": entities}
+    described = {"name": spec.name, "task": str(spec.task), "study": spec.study.kind, "entities": entities}
 
     def compared(runs: Mapping[str, Mapping[str, Any]], ended: bool) -> Mapping[str, Any]:
         if ended:

@@ -22,11 +22,11 @@ import pyarrow as pa
 from embexp.data.class_labels import in_order
 from embexp.data.examples import Layout
 from embexp.data.files.arrow_columns import Chunk, Column
-from embexp.data.sources.text import WORDS
-from embexp.data.texts import Corpus, Text
 from embexp.data.vocabularies.token_rows import from_counts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.errors import DataError
+from embexp.fields.texts.sources import WORDS
+from embexp.fields.texts.texts import Corpus, Text
 from embexp.specs.data.texts import SkipGram
 from embexp.specs.vocabularies import UnknownPolicy, VocabularyRules
 from embexp.system import digests, parallel

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from embexp.data.examples import Examples, ListColumn
-from embexp.data.interactions import lists_of
+from embexp.data.histories import lists_of
 from embexp.errors import DataError, VocabularyError
-from embexp.runs.serving.recommending import Vectors
+from embexp.fields.recommendation import cold_starts
+from embexp.fields.recommendation.recommending import Vectors
 from embexp.specs.base import summarize_names
 from embexp.specs.data.choices import Columnar
 from embexp.specs.models import Recommender
 from embexp.system.parallel import Progress, quiet
-from embexp.training import cold_starts
 
 if TYPE_CHECKING:
-    from embexp.runs.evaluations import Evaluator
+    from embexp.fields.recommendation.evaluation import ListEvaluator
     from embexp.runs.finished import Run
     from embexp.runs.prepare import Data
     from embexp.training.loop import Predictor
@@ -59,7 +59,7 @@ def read(run: Run, file: str) -> dict[str, list[str]]:
 
 
 def vectors(
-    evaluator: Evaluator,
+    evaluator: ListEvaluator,
     data: Data,
     runtime: Predictor,
     model: Recommender,
@@ -82,7 +82,7 @@ def vectors(
     Raises:
         VocabularyError: no user has an item of the catalogue.
     """
-    interactions, made = data.interactions, data.columns.histories
+    interactions, made = data.candidates.interactions, data.columns.histories
     assert interactions is not None  # the task is recommendation
     catalogue, names = interactions.catalogue, list(histories)
     known, items = (data.vocabularies[data.columns.ids[name]] for name in (interactions.user, interactions.item))
@@ -130,7 +130,7 @@ def _folded_in(items: np.ndarray, lists: ListColumn, model: Recommender, user: n
 
 def _examples(data: Data, lists: ListColumn) -> Examples:
     """An example for each list of items: one of the training split, whose user is unknown and has these items."""
-    interactions, examples = data.interactions, data.scan.examples
+    interactions, examples = data.candidates.interactions, data.scan.examples
     assert interactions is not None
     users = len(lists.splits) - 1
     first = np.repeat(data.scan.splits["train"][:1], users)

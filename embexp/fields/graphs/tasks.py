@@ -1,0 +1,138 @@
+"""The task of knowledge graphs: the answers of queries are ranked among all entities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from embexp.errors import CombinationFault, Fault
+from embexp.specs.base import for_each, where_known
+from embexp.specs.tasks import Compared, Direction, Metric, Task
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.tables import Feature
+
+HITS = (1, 3, 10)
+"""The k of Hits@k."""
+_LOWER, _HIGHER = Direction.LOWER, Direction.HIGHER
+_RANKS = "embexp.fields.graphs.metrics"
+_MRR = "MRR, filtered (1 is best)"
+
+
+class Ranking(Task):
+    """One of many candidates, for the queries of a knowledge graph."""
+
+    loss_unit = "loss of the model (mean per query)"
+
+    def compared(self, spec: RunSpec) -> dict[str, Compared]:
+        """All entities, or drawn ones, for each query; and all relations where they are predicted."""
+        from embexp.specs.data.graphs import CANDIDATES, RELATION, Triples
+        from embexp.specs.models import KnowledgeGraph
+
+        data, model, found = spec.data, spec.model, dict[str, Compared]()
+        if isinstance(data, Triples):
+            few = "set data.negatives to a number, or strategy=cpu"
+            path, value = "data.negatives", "null" if data.negatives is None else str(data.negatives)
+            every = "entities" if data.negatives is None else ""
+            drawn = 0 if data.negatives is None else 1 + data.negatives
+            found[CANDIDATES] = Compared(path, value, every, made=True, remedy=few, of_example=drawn)
+        if isinstance(model, KnowledgeGraph) and model.relation_prediction:
+            path, value = "model.relation_prediction", f"{model.relation_prediction:g}"
+            found[RELATION] = Compared(path, value, "relations", remedy="set model.relation_prediction=0")
+        return found
+
+    def further_features(self, spec: RunSpec, data: Any) -> dict[str, Feature]:
+        """All relations, where they are predicted."""
+        from embexp.specs.data.graphs import ALL_RELATIONS, RELATION
+        from embexp.specs.tables import Feature
+
+        return {ALL_RELATIONS: Feature(table=spec.features[RELATION].table)} if data.candidates.relations else {}
+
+    def memory_lines(self, spec: RunSpec, data: Any) -> Iterator[str]:
+        """Of scores of entities."""
+        from embexp.fields.graphs import footprint
+        from embexp.system.terminal import byte_size
+
+        entities, relations = data.candidates.entities, data.candidates.relations
+        queries = footprint.evaluation_batch(entities, spec.evaluation_batch_size)
+        step, evaluation = footprint.step_bytes(spec, entities, relations), footprint.evaluation_bytes(spec, entities)
+        yield f"memory: a step takes about {byte_size(step)} beyond tables and slots"
+        yield (
+            f"memory: an evaluation takes about {byte_size(evaluation)} beyond tables, ranking {queries:,} queries at a"
+            f" time among {entities:,} entities"
+        )
+
+    def training_warnings(self, spec: RunSpec, data: Any, steps: int) -> Iterator[str]:
+        """That scoring all entities takes long."""
+        from embexp.fields.graphs import footprint
+
+        return footprint.long_training_warnings(spec, data.candidates.entities, steps)
+
+    def faults(self, spec: RunSpec) -> Iterator[Fault]:
+        """Data without queries, a model without scores, and what rows of entities and triples can't have."""
+        return where_known(
+            _nothing_to_rank(spec),
+            _no_scores(spec),
+            for_each(lambda: spec.tables, lambda name: _adapter(spec, name)),
+            for_each(lambda: spec.features, lambda name: _history(spec, name)),
+        )
+
+
+RANKING = Ranking(
+    "ranking",
+    described="One of many candidates, for the queries of a knowledge graph: the model's loss; MRR, Hits@k.",
+    loss="embexp.models.losses:of_queries",
+    reference=f"{_RANKS}:REFERENCE",
+    data="embexp.fields.graphs.data:complete",
+    additions="embexp.fields.graphs.batches:additions",
+    evaluator="embexp.fields.graphs.evaluation:RankingEvaluator",
+    metrics=(
+        Metric("mrr", _HIGHER, f"{_RANKS}:mrr", f"{_RANKS}:mrr_at_random", unit=_MRR),
+        Metric(
+            "hits_at_{k}",
+            _HIGHER,
+            f"{_RANKS}:hits",
+            f"{_RANKS}:hits_at_random",
+            cutoffs=HITS,
+            unit="fraction with rank ≤ {k}",
+        ),
+        Metric(
+            "mean_rank",
+            _LOWER,
+            f"{_RANKS}:mean_rank",
+            f"{_RANKS}:mean_rank_at_random",
+            unit="mean rank, filtered (1 is best)",
+        ),
+        Metric("mrr_tails", _HIGHER, f"{_RANKS}:mrr_tails", f"{_RANKS}:mrr_tails_at_random", unit=_MRR),
+        Metric("mrr_heads", _HIGHER, f"{_RANKS}:mrr_heads", f"{_RANKS}:mrr_heads_at_random", unit=_MRR),
+    ),
+)
+
+
+def _nothing_to_rank(spec: RunSpec) -> Iterator[Fault]:
+    if spec.data.kind != "triples":
+        rule = f"only queries of a knowledge graph have candidates to rank, and the data is of kind {spec.data.kind}"
+        yield Fault("task", "'ranking'", rule, "choose data=triples, or another task")
+
+
+def _no_scores(spec: RunSpec) -> Iterator[Fault]:
+    from embexp.specs.models import KnowledgeGraph
+
+    if not isinstance(spec.model, KnowledgeGraph):
+        rule = "task ranking needs a model that scores candidates"
+        remedy = "choose model=complex, model=distmult, model=transe or model=rotate"
+        yield Fault("model", spec.model.kind, rule, remedy)
+
+
+def _adapter(spec: RunSpec, name: str) -> Iterator[Fault]:
+    if (adapter := spec.tables[name].adapter) is not None:
+        rule = f"model {spec.model.kind} scores rows of entities as they are, many at a time"
+        yield CombinationFault(f"tables.{name}.adapter", f"dim {adapter.dim}", rule, "leave it null")
+
+
+def _history(spec: RunSpec, name: str) -> Iterator[Fault]:
+    if (user := spec.features[name].history_of) is not None:
+        rule = "the examples of task ranking are triples, and have no users"
+        remedy = "remove the feature, or predict labels"
+        yield CombinationFault(f"features.{name}.history_of", repr(user), rule, remedy)

@@ -1,0 +1,303 @@
+"""Evaluation of recommendation: lists of the best items for each user."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embexp.data import batches
+from embexp.data.columns import Columns
+from embexp.data.examples import Examples
+from embexp.fields.recommendation import item_models, lists
+from embexp.fields.recommendation.data import Recommended
+from embexp.fields.recommendation.interactions import SEEN, HeldOut
+from embexp.runs.evaluations import (
+    EVALUATING,
+    INTERVALS,
+    Details,
+    Evaluation,
+    Evaluator,
+    Metrics,
+    Predicted,
+    Reporting,
+    Splits,
+)
+from embexp.runs.fitted_baselines import NOT_FITTED, Fit, FittedBaseline, once, stage
+from embexp.runs.prepare import Data
+from embexp.specs.run import RunSpec
+from embexp.system.parallel import Progress, part, quiet
+from embexp.training import baseline, intervals, ranking
+from embexp.training.intervals import MOST, Interval, bootstrap, unheard
+from embexp.training.kept_items import ItemPart, SharesItems, UserVectors
+from embexp.training.loop import Predictor
+
+_USERS_TO_CHOOSE = 2_000
+"""Users of the validation split by which a penalty is chosen."""
+
+
+class ListEvaluator(Evaluator):
+    """Evaluates lists of items."""
+
+    parts = False  # all items are ranked for all users
+
+    def __init__(self, spec: RunSpec) -> None:
+        """Stores the lengths of lists."""
+        super().__init__(spec)
+        self._cutoffs = self.task.cutoffs_of(spec)
+
+    def of_rows(self, data: Data, split: str, rows: np.ndarray) -> Evaluation:
+        """Lists for the users of a split."""
+        return self._users(data, _recommended(data).held_out(split), data.columns, data.scan.examples)
+
+    def file(self, columns: Columns, examples: Examples, read_data: Callable[[], Data]) -> Evaluation:
+        """Lists for the users in all examples, without what they have in the run's training and validation splits."""
+        data, rows = read_data(), np.arange(examples.count)
+        seen = [data.scan.splits[name] for name in SEEN["test"]]
+        held = _recommended(data).interactions.held_out(examples, rows, data.scan.examples, seen)
+        return self._users(data, held, columns, examples)
+
+    def baselines(self, data: Data, progress: Progress = quiet) -> dict[str, dict[str, Metrics]]:
+        """The items that are most frequent in the training split."""
+        counts = _recommended(data).interactions.catalogue.counts.astype(np.float64)
+        lister = ranking.same_for_all(counts)
+        held_out = [name for name, rows in data.scan.splits.items() if len(rows) and name != "train"]
+        found = {}
+        for place, name in enumerate(held_out):
+            of_split = part(progress, place / len(held_out), (place + 1) / len(held_out))
+            held = _recommended(data).held_out(name)
+            found[name] = self.of_lists(data, held, lister, len(counts), "evaluating the most popular items", of_split)
+        return {"popularity": found}
+
+    def learned(self, final: Splits, baselines: Mapping[str, Splits]) -> bool:
+        """Whether lists are better than those of the most popular items."""
+        popularity = baselines["popularity"]
+        return all(final[split][self.first] > each[self.first] for split, each in popularity.items() if split in final)
+
+    def predicted(self, logits: np.ndarray, classes: Sequence[str]) -> Predicted:
+        """Scores of users' items, from the vectors of both, float32 [n, 2, d]."""
+        return Predicted(np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32))
+
+    @property
+    def first(self) -> str:
+        """The metric of lists by which a model is chosen."""
+        return f"ndcg_at_{self._cutoffs[0]}"
+
+    @property
+    def measured_of_lists(self) -> dict[str, Any]:
+        """The settings that decide which metrics lists have."""
+        return {"cutoffs": list(self._cutoffs), "listed": sorted(self._listed)}
+
+    def _users(self, data: Data, held: HeldOut, columns: Columns, examples: Examples) -> Evaluation:
+        """Prepares the evaluation of some users.
+
+        Args:
+            columns: what is read of the held-out examples.
+        """
+
+        def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
+            catalogue = _recommended(data).interactions.catalogue
+            items = runtime.keep(catalogue.size) if isinstance(runtime, SharesItems) else ItemPart(0, catalogue.size)
+            for block in self._vectors(runtime, data.columns, data.scan.examples, catalogue.examples, progress):
+                items.add(block[:, 1])
+            users = (block[:, 0] for block in self._vectors(runtime, columns, examples, held.examples, quiet))
+            lister = items.lister(UserVectors(users))
+            return self.of_lists(data, held, lister, catalogue.size, EVALUATING, progress, details)
+
+        return measured
+
+    def of_lists(
+        self,
+        data: Data,
+        held: HeldOut,
+        lister: ranking.Lister,
+        items: int,
+        stage: str,
+        progress: Progress,
+        details: Details | None = None,
+    ) -> Metrics:
+        """The metrics of lists of so many items, for the users of `held`."""
+        reported = _reported(lister, len(held.unknown), stage, progress)
+        of_users: dict[str, list[np.ndarray]] = {}
+        found = lists.evaluate_lists(
+            reported,
+            items,
+            relevant=held.relevant,
+            unknown=held.unknown,
+            seen=held.seen,
+            cutoffs=self._cutoffs,
+            listed=self._listed,
+            counts=_recommended(data).interactions.catalogue.counts,
+            of_users=None if details is None else of_users,
+        )
+        if details is not None:
+            values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
+            details["intervals"] = intervals.around(
+                found, intervals_over_users(values, self._seed, partial(progress, INTERVALS))
+            )
+        return found
+
+    def vectors(
+        self,
+        data: Data,
+        runtime: Predictor,
+        columns: Columns,
+        examples: Examples,
+        rows: np.ndarray,
+        progress: Progress = quiet,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors of the users of some examples, float32 [N, d], and of all items, [I, d]; scores are dot products.
+
+        Args:
+            rows: int64 [N], which examples.
+        """
+        users = np.concatenate([*self._vectors(runtime, columns, examples, rows, progress)])[:, 0]
+        catalogue = _recommended(data).interactions.catalogue.examples
+        items = np.concatenate([*self._vectors(runtime, data.columns, data.scan.examples, catalogue, progress)])
+        return users, items[:, 1]
+
+    def _vectors(
+        self, runtime: Predictor, columns: Columns, examples: Examples, rows: np.ndarray, progress: Progress
+    ) -> Iterator[np.ndarray]:
+        """Vectors of the user and the item of some examples, float32 [n, 2, d], batch by batch."""
+        some = batches.evaluation_batches(examples, rows, columns, batch_size=self._batch_size)
+        reporting = Reporting(runtime, len(rows), "computing vectors", progress)
+        return (vectors for _, vectors in reporting.predict(some))
+
+    def warnings(self, spec: RunSpec, data: Data, final: Splits, baselines: Mapping[str, Splits]) -> list[str]:
+        """Users that were left out, and a model that learned too little."""
+        found: list[str] = []
+        popularity = baselines["popularity"]
+        first = self.first
+        for split, popular in popularity.items():
+            if skipped := _recommended(data).held_out(split).skipped:
+                found.append(
+                    f"{split}: {skipped:,} users are not evaluated: the training split does not have them, or they have"
+                    " seen their held-out items before"
+                )
+            if split not in final:
+                continue
+            others = [name for name in baseline.worse(final[split], popular) if name != first]
+            figures = ", ".join(f"{name} {final[split][name]:.4f} ({popular[name]:.4f})" for name in others)
+            if final[split][first] <= popular[first]:
+                found.append(
+                    f"{split}: {first} is {final[split][first]:.4f}, no better than that of the most popular items,"
+                    f" {popular[first]:.4f}{f'; nor are {figures}' if others else ''}: train longer, or try another"
+                    " learning rate or loss"
+                )
+            elif others:
+                found.append(f"{split}: worse than the most popular items: {figures}, in brackets that of these items")
+        fitted = {
+            name: {split: {first: values[first]} for split, values in splits.items()}
+            for name, splits in baselines.items()
+            if name in baseline.FITTED
+        }
+        return found + baseline.warnings_of_others(final, fitted)
+
+    def fitted(self, data: Data, cache: Path, progress: Progress = quiet) -> FittedBaseline:
+        """Lists by the similarities of items alone, see `item_models`. What is kept are their metrics."""
+        others = {split: rows for split, rows in data.scan.splits.items() if split != "train" and len(rows)}
+        if not others:
+            return NOT_FITTED
+        recommended = _recommended(data)
+        known, catalogue = recommended.interactions, recommended.interactions.catalogue
+        name = item_models.name_of(catalogue.size)
+
+        def make(folder: Path) -> None:
+            started = time.perf_counter()
+            examples, train = data.scan.examples, data.scan.splits["train"]
+            everyone = known.seen(examples, [train], np.unique(known.pairs(examples, train)[0]))
+            used = item_models.shortened(everyone)
+            trained = item_models.matrix(used, catalogue.size)
+
+            def items_of(held: HeldOut) -> Any:
+                return item_models.matrix(known.seen(examples, [train], held.users), catalogue.size)
+
+            def measured(held: HeldOut, users: Any, weights: Any, stage: str, progress: Progress) -> Metrics:
+                lister = ranking.listed_by(item_models.scores(users, weights))
+                return self.of_lists(data, held, lister, catalogue.size, stage, progress)
+
+            penalties, words = item_models.PENALTIES[name], baseline.FITTED[name]
+            penalty, best, reached = penalties[len(penalties) // 2], None, -math.inf
+            if "validation" in others:
+                some = recommended.held_out("validation").some(_USERS_TO_CHOOSE)
+                theirs = items_of(some)
+                for place, each in enumerate(penalties):
+                    progress(stage(name), place / len(penalties))
+                    weights = item_models.fit(name, trained, each)
+                    value = measured(some, theirs, weights, f"choosing a penalty of {words}", quiet)[self.first]
+                    if value > reached:
+                        penalty, best, reached = each, weights, value
+            if best is None:
+                best = item_models.fit(name, trained, penalty)
+            metrics, evaluated, held_out = {}, 0, 0
+            for place, split in enumerate(others):
+                of_split, everybody = (
+                    part(progress, place / len(others), (place + 1) / len(others)),
+                    recommended.held_out(split),
+                )
+                held = everybody.some(item_models.most_users(name, everybody.seen, catalogue.size))
+                metrics[split] = measured(held, items_of(held), best, f"evaluating {words}", of_split)
+                evaluated, held_out = evaluated + len(held.users), held_out + len(everybody.users)
+            counts = len(used.values), len(everyone.values), catalogue.size
+            fit = Fit(*counts, penalty, True, time.perf_counter() - started, evaluated, held_out)
+            (folder / "metrics.json").write_text(json.dumps(metrics), "utf-8")
+            (folder / "fit.json").write_text(json.dumps(asdict(fit)), "utf-8")
+
+        key = {
+            "format": item_models.FORMAT,
+            "data": data.scan.key,
+            "columns": [known.user, known.item],
+            "metrics": self.measured_of_lists,
+        }
+        folder = once(name, key, make, cache, progress)
+        if isinstance(folder, FittedBaseline):
+            return folder
+        metrics, fit = (json.loads((folder / f"{each}.json").read_text("utf-8")) for each in ("metrics", "fit"))
+        return FittedBaseline({name: metrics}, {name: fit})
+
+
+def _reported(lister: ranking.Lister, users: int, stage: str, progress: Progress) -> ranking.Lister:
+    """The same lists; reports which share of the users has got theirs."""
+
+    def found(start: int, stop: int, *more: Any) -> ranking.Listed:
+        progress(stage, start / max(1, users))
+        return lister(start, stop, *more)
+
+    return found
+
+
+def _recommended(data: Data) -> Recommended:
+    found: Recommended = data.candidates
+    return found
+
+
+def intervals_over_users(
+    values: Mapping[str, np.ndarray], seed: int, progress: Callable[[float], object] = unheard
+) -> dict[str, Interval]:
+    """Intervals of metrics that are means over users; users are drawn again.
+
+    Args:
+        values: by name, of each user, float64 [N].
+    """
+    if not values:
+        return {}
+    generator, count = np.random.default_rng(seed), len(next(iter(values.values())))
+
+    def measured(rows: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+        return (
+            {name: float(np.sum(each[rows] * counts) / counts.sum()) for name, each in values.items()}
+            if counts.any()
+            else {}
+        )
+
+    rows = np.arange(count)
+    drawn = np.sort(generator.choice(rows, MOST, replace=False)) if count > MOST else rows
+    return bootstrap(measured, drawn, count, generator, progress)

@@ -1,0 +1,256 @@
+"""Tasks: what a run predicts, the labels that it takes, and its metrics. Each is an object that its field defines."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic_core import PydanticKnownError, core_schema
+
+from embexp.errors import Fault
+from embexp.specs import fields
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+    from embexp.specs.tables import Feature
+
+
+class Direction(StrEnum):
+    """Which way a metric gets better."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a split. Its functions return None where it is undefined.
+
+    Attributes:
+        name: with `{k}` for a metric that is measured at several cutoffs.
+        value: `module:function` that computes it, of what the task's evaluation has, and of `k`; None: it is counted
+            over all users.
+        constant: the same of the best constant prediction, or a random order; None: there is none.
+        cutoffs: the values of k; None: those of the config.
+        unit: what its values are, on the axis of a plot; with `{k}`, and "" for its name.
+        headline: whether reports put it first, instead of the first of the task.
+        both_classes: whether it is undefined where all labels are equal.
+        listed: whether it is measured only where the config lists it under `metrics`.
+        grouped: whether it is a mean over groups of examples, see `by` of `ChosenMetric`.
+        most: the best value of one that is best when it is highest; None: there is none.
+    """
+
+    name: str
+    direction: Direction
+    value: str | None
+    constant: str | None = None
+    cutoffs: tuple[int, ...] | None = ()
+    unit: str = ""
+    headline: bool = False
+    both_classes: bool = False
+    listed: bool = False
+    grouped: bool = False
+    most: float | None = 1.0
+
+    @property
+    def key(self) -> str:
+        """Its name in `metrics` of the config."""
+        return self.name.format(k="k")
+
+    def is_named(self, name: str) -> bool:
+        """Whether a name is that of this metric, at any of its cutoffs."""
+        at_cutoff = self.cutoffs is None and re.fullmatch(self.name.format(k="[1-9][0-9]*"), name)
+        return bool(at_cutoff) or name in self.names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its names, but for cutoffs of the config."""
+        return tuple(self.name.format(k=k) for k in self.cutoffs or (0,)) if self.cutoffs is not None else ()
+
+
+class Labels(StrEnum):
+    """What the label of an example is, for tasks that predict labels."""
+
+    NUMBER = "number"
+    BINARY = "binary"
+    """0 or 1."""
+    CLASS = "class"
+    """0, 1, 2, …"""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a step looks up of a feature beside the rows of its examples, as answers are compared with others.
+
+    Attributes:
+        path: the setting that decides it.
+        every: what the rows of its table are, such as entities, if all are looked up; else "".
+        made: whether all of its ids are made for a batch, and examples have none.
+        remedy: how to look up fewer.
+        of_example: rows that are drawn for each example.
+        of_batch: rows that are drawn for a batch.
+        whole_batch: whether an example is compared with those of the whole batch.
+    """
+
+    path: str
+    value: str
+    every: str = ""
+    made: bool = False
+    remedy: str = ""
+    of_example: int = 0
+    of_batch: int = 0
+    whole_batch: bool = False
+
+
+class Task(str):
+    """What a model predicts. An instance is its own name, so that records hold that; there is one for each name.
+
+    Attributes:
+        described: what is predicted, how it is scored, and by which loss.
+        metrics: in the order of reports. Early stopping watches the first by default.
+        labels: what labels are; None: the answer is one of several candidates.
+        of_interactions: whether each row of a file is an interaction, or each whose label reaches a threshold.
+        settings: the setting of the config that only this task reads; "": there is none.
+        cutoffs: lengths of lists at which it is measured unless the config has others.
+        data: `module:function` that completes scanned data with what only this task needs, before TensorFlow is
+            imported, see `embexp.runs.prepare`; "": nothing.
+        additions: `module:function` of what it adds to training batches, see `embexp.data.batches`; "": nothing.
+        loss: `module:function` that returns the loss that follows from task and model; "": none follows.
+        loss_unit: what that is, on the axis of a plot, where the loss is no metric.
+        losses: choices of the loss that it takes, for messages.
+        reference: `module:object` of the constant prediction that a model must beat, see `training.baseline`; "": none.
+        evaluator: `module:class` of its evaluation, see `embexp.runs.evaluations`.
+    """
+
+    described: str
+    metrics: tuple[Metric, ...]
+    evaluator: str
+    labels: Labels | None = None
+    of_interactions: ClassVar[bool] = False
+    settings: ClassVar[str] = ""
+    cutoffs: tuple[int, ...] = ()
+    data: str = ""
+    additions: str = ""
+    loss: str = ""
+    losses: ClassVar[str] = "loss=of_task"
+    loss_unit: ClassVar[str] = ""
+    reference: str = ""
+
+    def __new__(cls, name: str, **attributes: Any) -> Self:
+        """Stores the attributes."""
+        self = super().__new__(cls, name)
+        self.__dict__.update(attributes)
+        return self
+
+    def __reduce__(self) -> Any:
+        """Only its name is pickled."""
+        return named, (str(self),)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Itself."""
+        return self
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether labels are classes, of which there may be two."""
+        return self.labels in (Labels.BINARY, Labels.CLASS)
+
+    def cutoffs_of(self, spec: RunSpec) -> tuple[int, ...]:
+        """The lengths of lists at which a run is measured."""
+        return self.cutoffs
+
+    def recorded_cutoffs(self, settings: Mapping[str, Any]) -> tuple[int, ...]:
+        """The same by the settings of a recorded spec, by config path."""
+        return self.cutoffs
+
+    def compared(self, spec: RunSpec) -> dict[str, Compared]:
+        """What a step looks up beside its examples, by feature."""
+        return {}
+
+    def further_features(self, spec: RunSpec, data: Any) -> dict[str, Feature]:
+        """Features that no config has, by their column in training batches, whose rows are all looked up."""
+        return {}
+
+    def memory_lines(self, spec: RunSpec, data: Any) -> Iterator[str]:
+        """What `plan` says of the memory of steps and evaluations, where that is not that of batches alone."""
+        return iter(())
+
+    def training_warnings(self, spec: RunSpec, data: Any, steps: int) -> Iterator[str]:
+        """What a user should know before a training begins, such as that it takes very long.
+
+        Args:
+            data: of the run, see `embexp.runs.prepare`.
+        """
+        return iter(())
+
+    def faults(self, spec: RunSpec) -> Iterator[Fault]:
+        """What a run of this task lacks, or can't have. The spec may be partial, see `Spec.faults`."""
+        return iter(())
+
+    def named_metrics(
+        self, cutoffs: Sequence[int] | None = None, listed: Collection[str] = ()
+    ) -> Iterator[tuple[str, Metric, int | None]]:
+        """Its metrics with their names and cutoffs; those next to each other take turns at each cutoff.
+
+        Args:
+            cutoffs: None: those of the task.
+            listed: keys of metrics that are measured only where they are listed; others are ignored.
+        """
+        cutoffs = self.cutoffs if cutoffs is None else cutoffs
+        measured = (each for each in self.metrics if not each.listed or each.key in listed)
+        for at, several in itertools.groupby(measured, lambda metric: metric.cutoffs):
+            group = list(several)
+            for k in cutoffs if at is None else at or (None,):
+                yield from ((metric.name.format(k=k), metric, k) for metric in group)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        """A task by its name, which is all that is recorded."""
+        return core_schema.no_info_plain_validator_function(
+            _validated, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: core_schema.CoreSchema, handler: Any) -> dict[str, Any]:
+        """The names of all tasks."""
+        return {"enum": list(fields.names("tasks")), "type": "string"}
+
+
+RENAMED = {"rating": "regression", "click": "binary"}
+"""Tasks by their names before 0.2.0, which are still read."""
+
+
+@cache
+def named(name: str) -> Task:
+    """The task of a name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = fields.find("tasks", RENAMED.get(name, name))
+    if not isinstance(found, Task):
+        raise ValueError(f"{name!r} is no task; tasks are {', '.join(fields.names('tasks'))}")
+    return found
+
+
+def every() -> Iterator[Task]:
+    """All tasks, in the order of their fields."""
+    return (named(name) for name in fields.names("tasks"))
+
+
+def settings_of_others(task: Task) -> Iterator[str]:
+    """The settings of a config that only other tasks read."""
+    return (each.settings for each in every() if each.settings and each.settings != task.settings)
+
+
+def _validated(value: object) -> Task:
+    try:
+        return named(str(value))
+    except ValueError:
+        *rest, last = (repr(name) for name in fields.names("tasks"))
+        raise PydanticKnownError("enum", {"expected": f"{', '.join(rest)} or {last}"}) from None
