@@ -22,7 +22,7 @@ ALLOWED = {
     "data": "errors specs stores system",
     "errors": "",
     "estimator": "errors",
-    "fields": "data errors models records reports runs specs system training vectors",
+    "fields": "cli data errors models records reports runs specs system training vectors",
     "freezing": "data errors specs system tables training",
     "frozen": "freezing tables",
     "initialization": "errors specs system tables vectors",

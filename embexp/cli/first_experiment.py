@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from embexp.cli.column_uses import Prediction, Role, Use, Wishes, interaction, made_of_dates, only_text
 from embexp.data.files.forms import DateFacts
@@ -106,12 +105,12 @@ def text(experiment: Experiment) -> str:
     left_out = [use for use in experiment.uses if Role.OUT in use.roles]
     lines = [
         "# @package _global_",
-        f"# {_TITLES[experiment.task]} on {_text(experiment.sample.path.name)}. A first experiment, for which",
+        f"# {_TITLES[experiment.task]} on {quoted(experiment.sample.path.name)}. A first experiment, for which",
         f"# `embexp new` looked at {looked}.",
         f"#   {experiment.command}",
         *_form(experiment),
         *(["", "# Left out:"] if left_out else []),
-        *(f"#   {_text(use.facts.name)}: {_comment(use.why or use.facts.why)}" for use in left_out),
+        *(f"#   {quoted(use.facts.name)}: {_comment(use.why or use.facts.why)}" for use in left_out),
     ]
     return "\n".join(lines) + "\n"
 
@@ -169,8 +168,8 @@ def _recommendation(experiment: Experiment) -> list[str]:
         "task: recommendation",
         *_data(experiment),
         "features:",
-        f"  user: {{column: {_text(user.name)}}}",
-        f"  item: {{column: {_text(item.name)}}}",
+        f"  user: {{column: {quoted(user.name)}}}",
+        f"  item: {{column: {quoted(item.name)}}}",
         "train:",
         "  batch_size: 1024",
         "  epochs: 100",
@@ -183,7 +182,7 @@ def _classified_texts(experiment: Experiment, texts: ColumnFacts) -> list[str]:
     """All but the head of an experiment that classifies texts."""
     sample = experiment.sample
     [label] = experiment.columns(Role.LABEL)
-    own = [] if sample.kind == "text" else [f"  text: {_text(texts.name)}", f"  label: {_text(label.name)}"]
+    own = [] if sample.kind == "text" else [f"  text: {quoted(texts.name)}", f"  label: {quoted(label.name)}"]
     return [
         "defaults:",
         "  - override /data: text",
@@ -230,8 +229,8 @@ def _ratings(experiment: Experiment, user: ColumnFacts, item: ColumnFacts) -> li
         "task: regression",
         *_data(experiment),
         "features:",
-        f"  user: {{column: {_text(user.name)}}}",
-        f"  item: {{column: {_text(item.name)}}}",
+        f"  user: {{column: {quoted(user.name)}}}",
+        f"  item: {{column: {quoted(item.name)}}}",
         "train:",
         "  batch_size: 256",
         "  epochs: 20",
@@ -240,30 +239,19 @@ def _ratings(experiment: Experiment, user: ColumnFacts, item: ColumnFacts) -> li
     ]
 
 
-def of_graph(name: str, path: Path, *, about: str, large: bool, command: str) -> str:
-    """The YAML file of a first experiment on a knowledge graph: a shipped one, and where the graph is.
+@dataclass(frozen=True)
+class Recognised:
+    """Data of which a field knows what they are, as a whole.
 
-    Args:
-        path: the folder of its triples.
-        about: how many triples, entities and relations there are.
-        large: whether a step that scores all entities would take too long.
+    Attributes:
+        about: what they hold, such as how much of it.
+        task: the line about the task.
+        text: from the name of the experiment and the command that runs it to its YAML file.
     """
-    shipped, other = (
-        ("knowledge_graph_large", "knowledge_graph") if large else ("knowledge_graph", "knowledge_graph_large")
-    )
-    why = "negative samples: a step costs what its batch costs" if large else "a step scores all entities"
-    return f"""\
-# @package _global_
-# Link prediction in {_text(path.name)}: {about}. A first experiment.
-#   {command}
-defaults:
-  - {shipped}   # {why}; the other choice is {other}
-  - _self_
 
-name: {name}
-data:
-  path: {_text(str(path.absolute()))}
-"""
+    about: str
+    task: str
+    text: Callable[[str, str], str]
 
 
 _TITLES = {
@@ -291,19 +279,19 @@ def _data(experiment: Experiment) -> list[str]:
         lines += _written(sample)
         if not sample.headed:
             lines.append("  # The file has no header line.")
-            lines.append(f"  names: [{', '.join(map(_text, sample.columns))}]")
+            lines.append(f"  names: [{', '.join(map(quoted, sample.columns))}]")
     if lists:
         lines.append(f"  list_separator: {json.dumps(lists[0].separator)}")
-        lines.append(f"  list_columns: [{', '.join(_text(column.name) for column in lists)}]")
+        lines.append(f"  list_columns: [{', '.join(quoted(column.name) for column in lists)}]")
     lines += _label(experiment)
     if times:
-        lines.append(f"  timestamp: {_text(times[0].name)}")
+        lines.append(f"  timestamp: {quoted(times[0].name)}")
         if times[0].dates is not None and times[0].dates.format is not None and sample.kind == "csv":
             lines.append(f"  timestamp_format: {json.dumps(times[0].dates.format)}")
     dates = [use for use in experiment.uses if made_of_dates(use, Role.TABLE) or made_of_dates(use, Role.NUMBER)]
     if dates and experiment.pair is None:
         lines += ["  # They make NAME_weekday, _month and _hour, and NAME_age, in days to the last date.", "  dates:"]
-        lines += [f"    {_text(use.facts.name)}: {_of_dates(use.facts.dates)}" for use in dates if use.facts.dates]
+        lines += [f"    {quoted(use.facts.name)}: {_of_dates(use.facts.dates)}" for use in dates if use.facts.dates]
     groups = [use.facts.name for use in experiment.uses if use.group]
     lines += _split(
         groups, by_time=bool(times), within=experiment.task == "recommendation" and not times, given=sample.parts
@@ -329,8 +317,8 @@ def _rare(column: ColumnFacts) -> bool:
 def _path(sample: Sample) -> str:
     """The file or folder, or the files of each split."""
     if not sample.parts:
-        return _text(str(sample.path.absolute()))
-    return f"{{{', '.join(f'{split}: {_text(str(file.absolute()))}' for split, file in sample.parts.items())}}}"
+        return quoted(str(sample.path.absolute()))
+    return f"{{{', '.join(f'{split}: {quoted(str(file.absolute()))}' for split, file in sample.parts.items())}}}"
 
 
 def _written(sample: Sample, default: str = "") -> list[str]:
@@ -346,10 +334,10 @@ def _label(experiment: Experiment) -> list[str]:
     labels, positive = experiment.columns(Role.LABEL), experiment.prediction.positive
     if not labels:
         return ["  # Each row is an interaction.", "  label: null"]
-    lines = [f"  label: {_text(labels[0].name)}"]
+    lines = [f"  label: {quoted(labels[0].name)}"]
     if labels[0].missing:
         lines += ["  # Rows without a label are left out.", "  missing_label: skip"]
-    return lines if positive is None else [*lines, "  # The value that is label 1.", f"  positive: {_text(positive)}"]
+    return lines if positive is None else [*lines, "  # The value that is label 1.", f"  positive: {quoted(positive)}"]
 
 
 def _split(groups: Sequence[str], *, by_time: bool, within: bool = False, given: Collection[str] = ()) -> list[str]:
@@ -357,12 +345,12 @@ def _split(groups: Sequence[str], *, by_time: bool, within: bool = False, given:
         shares = "".join(f", {split}: 0.1" for split in ("validation", "test") if split not in given)
         return [
             "  # Of each user's items, this share; what has files of its own is not drawn.",
-            f"  split: {{kind: random, within: user, group: {_text(groups[0])}{shares}}}",
+            f"  split: {{kind: random, within: user, group: {quoted(groups[0])}{shares}}}",
         ]
     if by_time and groups:
         return [
             "  # The last example of each user tests, the one before validates.",
-            f"  split: {{kind: leave_one_out, group: {_text(groups[0])}}}",
+            f"  split: {{kind: leave_one_out, group: {quoted(groups[0])}}}",
         ]
     if by_time:
         return [
@@ -420,13 +408,13 @@ def _features(experiment: Experiment, names: Mapping[str, str]) -> list[str]:
     if any(column.kind in (Kind.LIST, Kind.TEXT) for column in columns):
         lines.append("# The vectors of a list, or of the words of a text, are averaged.")
     entries = {
-        names[column.name]: "{}" if names[column.name] == column.name else f"{{column: {_text(column.name)}}}"
+        names[column.name]: "{}" if names[column.name] == column.name else f"{{column: {quoted(column.name)}}}"
         for column in columns
     }
     if bucketed:
         lines.append("# Numbers are also in buckets, which are equally frequent in the training split.")
     for column in bucketed:
-        settings = f"{{column: {_text(column.name)}, buckets: {{quantiles: {experiment.buckets}}}}}"
+        settings = f"{{column: {quoted(column.name)}, buckets: {{quantiles: {experiment.buckets}}}}}"
         entries[names[_of_buckets(column)]] = settings
     return [*lines, "features:", *(f"  {key}: {value}" for key, value in _grouped(entries).items())]
 
@@ -477,7 +465,7 @@ def _grouped(entries: Mapping[str, str]) -> dict[str, str]:
             stem, first = _counted(keys[place])
             found[f'"{stem}{{{first}..{_counted(keys[end - 1])[1]}}}"'] = entries[keys[place]]
         else:
-            found[_text(keys[place])] = entries[keys[place]]
+            found[quoted(keys[place])] = entries[keys[place]]
         place = end
     return found
 
@@ -493,7 +481,7 @@ def _follows(before: str, after: str) -> bool:
     return bool(number and number_after) and stem == stem_after and int(number_after) == int(number) + 1
 
 
-def _text(value: str) -> str:
+def quoted(value: str) -> str:
     """A text in YAML, as a key or a value."""
     if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in _WORDS:
         return value

@@ -13,7 +13,8 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from embexp.specs.base import Choice, implementation, imported
+from embexp.specs.base import Choice, implementation
+from embexp.specs.fields import imported
 from embexp.specs.losses import BPR, CosineContrastive, CustomLoss, LossOfTask, SampledSoftmax, Softmax
 from embexp.specs.models import KnowledgeGraph, Model, RankingLoss
 from embexp.specs.tasks import Labels, Task

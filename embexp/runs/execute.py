@@ -34,7 +34,7 @@ from embexp.records.identity import decides_nothing
 from embexp.runs.evaluations import Evaluator, evaluator_of
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
-from embexp.specs.base import imported
+from embexp.specs.fields import imported
 from embexp.specs.losses import CustomLoss, Loss
 from embexp.specs.models import Model
 from embexp.specs.optimizers import DenseOptimizer

@@ -25,7 +25,7 @@ from embexp.runs import run as single
 from embexp.runs import saving
 from embexp.runs.prepare import Prepared, prepare, reading_sources
 from embexp.runs.run import Observer, RunResult
-from embexp.specs.base import imported
+from embexp.specs.fields import imported
 from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import STUDIES

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,40 +16,62 @@ import pyarrow.compute as pc
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, described, stands_for_tokens
 from embexp.errors import DataError, RunError, excerpt
-from embexp.fields.recommendation.recommending import Vectors
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import EarlierCheckpoint, row_tokens
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.outputs import check_place
+from embexp.specs import fields
 from embexp.specs.vocabularies import Step
 from embexp.system import caching, files
-from embexp.system.arrays import ArrayRows, Rows, SomeRows
+from embexp.system.arrays import Rows, SomeRows
 from embexp.system.parallel import Progress, quiet
 from embexp.system.terminal import byte_size
-from embexp.vectors import search_index
 from embexp.vectors import write as vectors
+
+if TYPE_CHECKING:
+    from embexp.runs.finished import Run
 
 
 class ExportKind(StrEnum):
-    """What a run is exported as."""
+    """What any run is exported as; fields have more, for their own."""
 
     SAVEDMODEL = "savedmodel"
     NPY = "npy"
     WORD2VEC = "word2vec"
     PROJECTOR = "projector"
-    VECTORS = "vectors"
-    INDEX = "index"
 
 
 _BYTES_PER_NUMBER = {ExportKind.SAVEDMODEL: 4, ExportKind.NPY: 4, ExportKind.WORD2VEC: 12, ExportKind.PROJECTOR: 12}
 """Of a table, with its tokens left out; for text about what trained values take."""
 
 
-_OF_SIDES = (ExportKind.VECTORS, ExportKind.INDEX)
-"""What a run of task recommendation is exported as, and no other."""
-_QUERIES = 2_000
-"""Users whose vectors tune and measure an index."""
+class Writer(Protocol):
+    """Writes what a field exports a run as."""
+
+    def __call__(self, run: Run, directory: Path, out: Path, progress: Progress, **options: Any) -> Written:
+        """Writes into an empty directory.
+
+        Args:
+            out: its final name, for messages.
+
+        Raises:
+            RunError: a run of this task is not exported so, or the options can't be met.
+            DataError: a file can't hold a token.
+        """
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a field has written.
+
+    Attributes:
+        shapes: rows and dim of each matrix.
+        facts: what else is known of it.
+    """
+
+    shapes: Mapping[str, tuple[int, int]]
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,16 +79,15 @@ class Exported:
     """An export.
 
     Attributes:
-        tables: rows and dim of each table in it.
-            Of vectors and an index: of users and items.
+        tables: rows and dim of each table, or other matrix, in it.
         signatures: of a SavedModel: by signature the name and description of each input.
-        index: of an index, what is in its index.json.
+        facts: what else is known of it, such as how well an index finds.
     """
 
     path: Path
     tables: Mapping[str, tuple[int, int]]
     signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    index: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def export(
@@ -77,21 +97,19 @@ def export(
     *,
     tables: Collection[str] = (),
     binary: bool = False,
-    index: str | None = None,
-    recall: float = 0.99,
     allow_code: Collection[str] = (),
     progress: Progress = quiet,
+    **options: Any,
 ) -> Exported:
     """Exports a finished run into a new directory. Needs memory for the dense part and a block of rows.
 
     Args:
         out: the new directory; its parents are made.
-        kind: one of `ExportKind`.
+        kind: one of `ExportKind`, or of what fields export.
         tables: names of the tables, for files; empty: all.
         binary: of word2vec, its binary form.
-        index: of an index, its library: faiss, hnswlib or usearch.
-        recall: of an index, the share of the best 10 items that a search is to find.
         allow_code: functions that the recorded spec may run; a SavedModel of the user's own model needs its function.
+        options: of what a field exports.
 
     Raises:
         NotARunError: there is no finished run, it is being written, or it left no checkpoint.
@@ -101,15 +119,13 @@ def export(
         UsageError: `out` is in the folder of a run; or the SavedModel is that of a model of the user's own, and its
             function isn't allowed.
     """
-    kind, out = ExportKind(kind), Path(out)
+    out = Path(out)
     if out.exists():
         raise RunError(f"{out} already exists: give the export another name")
     check_place(out, str(out))
-    library = None
-    if kind is ExportKind.INDEX:
-        library = search_index.Library(index or "")
-        if fault := search_index.missing(library):
-            raise RunError(fault)
+    if (write := fields.find("exports", str(kind))) is not None:
+        return _by_field(write, Path(run), out, options, allow_code, progress)
+    kind = ExportKind(kind)
     with RunFolder(Path(run)).reading():
         source = earlier.open_run(Path(run), cache=caching.cache_folder(None))
         source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
@@ -121,14 +137,10 @@ def export(
                     " take tokens as the run does: normalise the data itself, and train without this step; or export"
                     " tables, --as npy"
                 )
-        recommended = None
-        if kind in _OF_SIDES or (kind is ExportKind.SAVEDMODEL and source.spec.task.of_interactions):
-            recommended = _vectors(source, allow_code, progress)
-        chosen = () if kind in _OF_SIDES else _chosen(source, kind, tables)
+        chosen = _chosen(source, kind, tables)
         rows = {name: earlier_rows(source, name) for name in chosen}
         _check_room(out, kind, rows)
         signatures: Mapping[str, Mapping[str, str]] = {}
-        facts: Mapping[str, Any] = {}
         shapes = {name: (row.rows, row.dim) for name, row in rows.items()}
         try:
             with files.atomic_directory(out) as directory:
@@ -136,28 +148,31 @@ def export(
                     case ExportKind.SAVEDMODEL:
                         from embexp.runs.serving import saved_model
 
-                        signatures = saved_model.write(
-                            source, rows, directory, recommended=recommended, progress=progress
-                        )
+                        signatures = saved_model.write(source, rows, directory, allow_code, progress=progress)
                     case ExportKind.NPY:
                         _write_npy(source, rows, directory, out, progress=progress)
                     case ExportKind.WORD2VEC:
                         _write_word2vec(source, rows, directory, out, binary=binary, progress=progress)
                     case ExportKind.PROJECTOR:
                         _write_projector(source, rows, directory, progress=progress)
-                    case ExportKind.VECTORS | ExportKind.INDEX:
-                        assert recommended is not None
-                        shapes, facts = _write_sides(recommended, directory, out, library, recall, progress=progress)
         except OSError as error:
             raise RunError(f"{out} can't be written: {error.strerror or error}") from error
-        return Exported(out, shapes, signatures, facts)
+        return Exported(out, shapes, signatures)
 
 
-def _vectors(source: EarlierCheckpoint, allow_code: Collection[str], progress: Progress) -> Vectors:
-    """The vectors of users and items, which the model makes from the tables."""
+def _by_field(
+    write: Writer, run: Path, out: Path, options: Mapping[str, Any], allow_code: Collection[str], progress: Progress
+) -> Exported:
     from embexp.runs.finished import load_run
 
-    return load_run(source.folder.path, allow_code=tuple(allow_code)).vectors(progress=progress)
+    with RunFolder(run).reading():
+        loaded = load_run(run, allow_code=tuple(allow_code))
+        try:
+            with files.atomic_directory(out) as directory:
+                written = write(loaded, directory, out, progress, **options)
+        except OSError as error:
+            raise RunError(f"{out} can't be written: {error.strerror or error}") from error
+    return Exported(out, written.shapes, facts=written.facts)
 
 
 def _chosen(source: earlier.EarlierCheckpoint, kind: ExportKind, tables: Collection[str]) -> tuple[str, ...]:
@@ -185,43 +200,6 @@ def _check_room(out: Path, kind: ExportKind, tables: Mapping[str, Rows]) -> None
             f"{out}: the tables need about {byte_size(needed)}, and the disk of {there} has {byte_size(free)} left;"
             " make room, or export to another disk"
         )
-
-
-def _write_sides(
-    found: Vectors,
-    directory: Path,
-    out: Path,
-    library: search_index.Library | None,
-    recall: float,
-    *,
-    progress: Progress,
-) -> tuple[dict[str, tuple[int, int]], dict[str, Any]]:
-    """Writes the vectors of users and items with their tokens and, with a library, its index of the items.
-
-    Returns:
-        Rows and dim of both, and the facts about the index.
-
-    Raises:
-        DivergedError: a vector is not finite.
-        RunError: the index does not reach the recall.
-        DataError: a token has a line end.
-    """
-    found.check_finite()
-    users, items, facts = found.of_users, found.of_items, dict[str, Any]()
-    if library is not None:
-        few = np.random.default_rng(0).permutation(len(users))[:_QUERIES]
-        index = search_index.build(items, users[few], library, recall=recall, progress=progress)
-        if index.added:
-            users, items = search_index.with_zero(users), search_index.lengthened(items)
-        index.index.save(directory / f"items.{library}", index.effort)
-        facts = index.facts
-        files.write_text(directory / "index.json", json.dumps(facts, indent=2) + "\n")
-    for name, rows, tokens in zip(("users", "items"), (users, items), found.tokens(), strict=True):
-        file, other = f"{name}.npy", "embexp.load_run(RUN).vectors() in Python"
-        vectors.write_vectors(
-            ArrayRows(rows), _strings(tokens), directory / file, named=out / file, any_token=other, progress=progress
-        )
-    return {"users": users.shape, "items": items.shape}, facts
 
 
 def _write_npy(

@@ -24,9 +24,6 @@ from embexp.data.vocabularies.doubtful_tokens import unknown_alike
 from embexp.data.vocabularies.spelling import Alike
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, Vocabulary
 from embexp.errors import DataError, NotARunError, RunError, UsageError
-from embexp.fields.recommendation import new_users, recommending
-from embexp.fields.recommendation.content import with_new_items
-from embexp.fields.texts.texts import without_ngrams
 from embexp.freezing.policies import RowFacts
 from embexp.pretrained.aligned import pretrained_before
 from embexp.pretrained.tables import settings_of
@@ -36,10 +33,9 @@ from embexp.runs import exporting
 from embexp.runs.exporting import Exported
 from embexp.runs.prepare import PreparedTables, prepare_tables, read_recorded_data
 from embexp.runs.table_vectors import read_table
-from embexp.specs import arguments
+from embexp.specs import arguments, fields
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, MemoryMap
-from embexp.specs.models import Recommender
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -52,6 +48,7 @@ from embexp.vectors import neighbors
 if TYPE_CHECKING:
     from embexp.runs.evaluations import Evaluator
     from embexp.runs.runtimes.execution import Execution
+    from embexp.training.loop import Runtime
 
 
 @dataclass(frozen=True)
@@ -222,7 +219,7 @@ class Run:
             DataError: `data` lacks a column, or a value can't be read; or the run's own data, which some models and
                 tasks need, have changed.
         """
-        evaluator = self._evaluator()
+        evaluator = self.evaluator()
         if data is not None:
             columns, examples = self._encode(data, progress, labelled=True)
             measured = evaluator.file(columns, examples, partial(read_recorded_data, self.folder, self.spec, progress))
@@ -269,7 +266,7 @@ class Run:
         """
         from embexp.runs.evaluations import predictions
 
-        evaluator = self._evaluator()
+        evaluator = self.evaluator()
         if evaluator.no_predictions:
             raise RunError(evaluator.no_predictions)
         columns, examples = self._encode(data, progress, labelled=False)
@@ -294,7 +291,7 @@ class Run:
         return {names[table]: found for table, found in near.items() if found is not None}
 
     def _without_row(self, examples: Examples, feature: str) -> tuple[np.ndarray, np.ndarray]:
-        """Whether a value of a feature, other than an n-gram, is missing, and whether it has an OOV row: bool [n]."""
+        """Whether a value of a feature, other than a made one, is missing, and whether it has an OOV row: bool [n]."""
         vocabulary, column = self._vocabularies[self.spec.features[feature].table], self.spec.ids_of(feature)
         several = examples.lists.get(column)
         rows = examples.column(column) if several is None else several.values
@@ -305,7 +302,7 @@ class Run:
         if several is None:
             return absent, unknown
         splits = several.splits
-        ends = splits[:-1] + without_ngrams(np.diff(splits), getattr(self.spec.data, "ngrams", 1))
+        ends = splits[:-1] + source_of(self.spec.data).own_values(np.diff(splits))
 
         def of_examples(values: np.ndarray) -> np.ndarray:
             before = np.concatenate([[0], np.cumsum(values)])
@@ -313,89 +310,15 @@ class Run:
 
         return of_examples(absent), of_examples(unknown)
 
-    def recommend(
-        self,
-        users: Sequence[str] | None = None,
-        count: int = 10,
-        *,
-        histories: new_users.Histories | None = None,
-        unknown: dict[str, int] | None = None,
-        include_seen: bool = False,
-        content: Path | str | None = None,
-        only_new: bool = False,
-        progress: Progress = quiet,
-    ) -> dict[str, list[tuple[str, float]]]:
-        """The best items for users of the run's own data, or new ones, of task recommendation.
+    def __getattr__(self, name: str) -> Any:
+        """What fields add, such as `recommend`: a function of theirs, with this run as its first argument."""
+        if name.startswith("_") or (function := fields.find("methods", name)) is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return partial(function, self)
 
-        Args:
-            users: their names; None: all users of the training split. Their features are those of their last example.
-            count: items of each list; a user who has seen nearly everything gets fewer.
-            histories: items of users by name, who are taken for new ones; see `new_users.vectors`. A user none of whose
-                items the run knows gets an empty list.
-            unknown: gets the items of `histories` that the run does not know, and how many of the users have each.
-            include_seen: list items too that the user has in any split of that data, or in `histories`.
-            content: file of vectors of the content of items, with their ids, to list those that the run does not know,
-                as `study=new_items` measures it; None: no new items.
-            only_new: list nothing but new items.
-            progress: called with stages, and how much of each is done.
-
-        Returns:
-            By user the items and their scores, the best first; equal ones by rising row.
-
-        Raises:
-            RunError: the task is another.
-            UsageError: `count` is less than 1, `only_new` has no `content`, or `users` and `histories` are both given.
-            VocabularyError: a user is unknown, or nobody of `histories` has a known item.
-            DataError: `content` is no file of vectors, or has none of known items, or of new ones; or the run's own
-                data have changed.
-        """
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise UsageError(f"Run.recommend: count must be a whole number of at least 1, not {count!r}")
-        if only_new and content is None:
-            raise UsageError("Run.recommend: only_new lists items by their content, and content is None")
-        if users is not None and histories is not None:
-            raise UsageError("Run.recommend: users are of the run's data, and those of histories are not: give one")
-        if histories is None:
-            names, vectors = users, self.vectors(users, progress=progress)
-        else:
-            names, features = list(histories), [self.spec.ids_of(name) for name in self.recommender().user_features]
-            evaluator, own = self._list_evaluator(), read_recorded_data(self.folder, self.spec, progress)
-            runtime = self._restored.runtime
-            vectors = new_users.vectors(
-                evaluator, own, runtime, self.recommender(), features, histories, unknown, progress
-            )
-        if content is not None:
-            cache = caching.cache_folder(self.spec.output.cache)
-            vectors = with_new_items(
-                vectors, self.spec.model, str(content), only=only_new, cache=cache, progress=progress
-            )
-        found = vectors.named_lists(count, include_seen=include_seen, progress=progress)
-        return found if names is None else {user: found.get(user, []) for user in names}
-
-    def vectors(self, users: Sequence[str] | None = None, *, progress: Progress = quiet) -> recommending.Vectors:
-        """Vectors of users and items of the run's own data, for task recommendation: products are scores.
-
-        Args:
-            users: see `recommend`.
-            progress: called with stages, and how much of each is done.
-
-        Raises:
-            RunError: the task is another.
-            VocabularyError: a user is unknown.
-            DataError: the run's own data have changed.
-        """
-        self.recommender()
-        evaluator, own = self._list_evaluator(), read_recorded_data(self.folder, self.spec, progress)
-        return recommending.vectors(evaluator, own, self._restored.runtime, users, progress)
-
-    def recommender(self) -> Recommender:
-        """The model of a run of task recommendation; raises RunError if the task is another."""
-        if not isinstance(self.spec.model, Recommender):
-            raise RunError(
-                f"{self.folder.path}: task {self.spec.task} gives users and items no vectors; those, recommend and"
-                " indexes are for task recommendation"
-            )
-        return self.spec.model
+    def __dir__(self) -> list[str]:
+        """With what fields add."""
+        return [*super().__dir__(), *fields.names("methods")]
 
     def columns_of_file(self, file: Path | str, names: Sequence[str]) -> dict[str, list[str]]:
         """Columns of a file that has the form of the run's data, as text, with a value for each example.
@@ -410,10 +333,12 @@ class Run:
         """Writes the run for other programs; see `embexp.runs.exporting.export`."""
         return exporting.export(self.folder.path, out, kind, allow_code=self.allow_code, **options)
 
-    def _list_evaluator(self) -> Any:
-        return self._evaluator()
+    def evaluator(self) -> Evaluator:
+        """What evaluates it; imports TensorFlow.
 
-    def _evaluator(self) -> Evaluator:
+        Raises:
+            UsageError: the spec names code that isn't allowed.
+        """
         check_code(named_functions(self.spec), self.allow_code, record=self.folder.spec)
         from embexp.runs.evaluations import evaluator_of
 
@@ -481,6 +406,11 @@ class Run:
         }
         settled = spec.model_copy(update={"tables": unsplit})
         return prepare_tables(settled, facts, pretrained, steps_per_epoch=1.0, runtime=RuntimeKind.FUNCTION)
+
+    @property
+    def runtime(self) -> Runtime:
+        """What computes with its tables and model; see `model` for what it raises."""
+        return self._restored.runtime
 
     @cached_property
     def _restored(self) -> Execution:

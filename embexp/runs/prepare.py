@@ -33,7 +33,7 @@ from embexp.records import identity
 from embexp.records.folder import RunFolder, around, check_checkpoint, named_functions
 from embexp.records.identity import Identity
 from embexp.specs import footprint
-from embexp.specs.base import imported
+from embexp.specs.fields import imported
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.pretrained import Checkpoint, Match

@@ -7,7 +7,6 @@ question, which `footprint` answers.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from embexp.errors import Fault
+from embexp.specs.fields import imported
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -190,12 +190,6 @@ def implementation(choice: Choice) -> Callable[..., Any]:
     It is imported here, as descriptions of runs must not import TensorFlow.
     """
     return partial(imported(choice.implementation), choice)
-
-
-def imported(name: str) -> Any:
-    """The object of a name such as `embexp.module:function`."""
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
 
 
 class NamedCode(Choice):

@@ -23,11 +23,21 @@ class Field:
     Attributes:
         described: what it is for, in a line.
         tasks: `module:object` of each task, by its name.
+        methods: `module:function` of what a loaded run can do besides, by name; the run is its first argument.
+        exports: `module:function` that writes what a run is exported as, by the word of `embexp export --as`; see
+            `runs.exporting.Writer`.
+        recognises: `module:function` from a path of data to the first experiment of what the field knows as a whole,
+            see `cli.first_experiment.Recognised`, or None; "": nothing.
+        commands: of `embexp`, by name: what it does, and `module:object` that has `main` and `HELP`.
     """
 
     name: str
     described: str
     tasks: Mapping[str, str] = field(default_factory=dict)
+    methods: Mapping[str, str] = field(default_factory=dict)
+    exports: Mapping[str, str] = field(default_factory=dict)
+    commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    recognises: str = ""
 
 
 @cache
@@ -41,11 +51,19 @@ def names(group: str) -> Iterator[str]:
     return (name for each in fields() for name in getattr(each, group))
 
 
+def imported(path: str) -> Any:
+    """The object of a dotted path `module:object`."""
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def path_of(group: str, name: str) -> Any:
+    """What a field says of a name in a group, such as its dotted path; None: no field brings it."""
+    return next((getattr(each, group)[name] for each in fields() if name in getattr(each, group)), None)
+
+
 @cache
 def find(group: str, name: str) -> Any:
     """The object of a name in a group; None: no field brings it."""
-    for each in fields():
-        if (path := getattr(each, group).get(name)) is not None:
-            module, _, attribute = path.partition(":")
-            return getattr(importlib.import_module(module), attribute)
-    return None
+    path = path_of(group, name)
+    return None if path is None else imported(path)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from embexp.errors import ConfigError, Fault
 from embexp.specs import tasks
-from embexp.specs.base import imported
+from embexp.specs.fields import imported
 from embexp.specs.tasks import Direction, Metric, Task
 
 _SPLIT = "validation"

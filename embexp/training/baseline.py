@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from embexp.specs import metrics as metric_specs
-from embexp.specs.base import imported
+from embexp.specs.fields import imported
 from embexp.specs.tasks import Direction, Task
 
 LEAST_GAIN = 0.01

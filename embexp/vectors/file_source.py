@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError, read_by_library
-from embexp.specs.base import imported
+from embexp.specs.fields import imported
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.tables import RowType
 from embexp.system import arrays, caching, compressed, digests, files

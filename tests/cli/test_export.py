@@ -15,6 +15,7 @@ from embexp.cli.commands import export
 from embexp.config import composition
 from embexp.records.folder import RunFolder
 from embexp.runs import exporting
+from embexp.specs import fields
 from embexp.vectors import search_index
 from tests import short_runs
 
@@ -25,7 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_kinds_are_those_of_python() -> None:
-    assert tuple(exporting.ExportKind) == export.KINDS
+    assert (*exporting.ExportKind, *fields.names("exports")) == export.KINDS
     assert tuple(search_index.Library) == export.LIBRARIES
 
 

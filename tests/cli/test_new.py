@@ -318,7 +318,7 @@ def test_triples_are_a_knowledge_graph(
     spec = embexp.compose(["experiment=ring"], config_dir=tmp_path)
     assert (spec.name, spec.task, spec.data.path) == ("ring", "ranking", str(folder))
     assert spec.model_dump(mode="json")["data"]["negatives"] is None
-    monkeypatch.setattr("embexp.cli.commands.new._MOST_SCORED", 29)
+    monkeypatch.setattr("embexp.fields.graphs.first_experiment._MOST_SCORED", 29)
     assert new(str(folder), *arguments) == 2
     assert new(str(folder), *arguments, "--force") == 0
     assert embexp.compose(["experiment=ring"], config_dir=tmp_path).model_dump(mode="json")["data"]["negatives"] == 512

@@ -8,7 +8,8 @@ import pytest
 
 from embexp.runs.experiment import Study
 from embexp.specs import metrics, run, tracking
-from embexp.specs.base import Choice, imported
+from embexp.specs.base import Choice
+from embexp.specs.fields import imported
 from embexp.specs.pretrained import Format
 
 

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 import embexp
-from embexp.cli.commands import finished
 from embexp.errors import DataError, UsageError
+from embexp.fields.recommendation import command
 from embexp.fields.recommendation.newcomers import drawn
 from embexp.records import inventory
 from embexp.runs import experiment, rerun
@@ -168,7 +168,7 @@ def test_recommend_lists_what_the_study_measures(
             assert scores == sorted(scores, reverse=True)
             assert scores == pytest.approx([float(of_users[user] @ wanted[item]) for item, _ in listed], abs=2e-6)
     content = ["--content", str(data / "content.npy"), "--only-new", "--count", "2"]
-    assert finished.recommend([str(study.directory / "base"), "--user", "u2", "--json", *content]) == 0
+    assert command.main([str(study.directory / "base"), "--user", "u2", "--json", *content]) == 0
     shown = {"u2": [(each["item"], each["score"]) for each in json.loads(capsys.readouterr().out)["u2"]]}
     assert shown == {"u2": only_new["u2"][:2]}
 

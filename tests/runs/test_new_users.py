@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.cli.commands import finished
 from embexp.errors import CommandLineError, DataError, UsageError, VocabularyError
-from embexp.fields.recommendation import cold_starts, new_users
+from embexp.fields.recommendation import cold_starts, command, new_users
 from embexp.runs import run as single
 from embexp.runs.finished import Run, load_run
 
@@ -158,7 +157,7 @@ def test_the_command_reads_items_and_files(by_history: Run, tmp_path: Path, caps
     file.write_text(
         "\n".join(["user,item,stars", *lines, "bob,i4,1", "dan,i4,2"]) + "\n"
     )  # the last ones did not like it
-    assert finished.recommend([directory, "--history", str(file), "--count", "2"]) == 0
+    assert command.main([directory, "--history", str(file), "--count", "2"]) == 0
     told = capsys.readouterr()
     rows = [line.split(",") for line in told.out.splitlines()[1:]]
     assert [(user, item) for user, _, item, _ in rows] == [
@@ -168,11 +167,11 @@ def test_the_command_reads_items_and_files(by_history: Run, tmp_path: Path, caps
         "warning: 2 items not of the run's catalogue, which count for nothing: 'zz', 'yy'",
         "warning: no list for 1 user of whom the run knows no item: 'cid'",
     ]
-    assert finished.recommend([directory, "--items", "i0,i3", "--count", "1"]) == 0
+    assert command.main([directory, "--items", "i0,i3", "--count", "1"]) == 0
     best, score = by_history.recommend(histories={"new": ["i0", "i3"]}, count=1)["new"][0]
     assert capsys.readouterr().out.splitlines() == ["user,rank,item,score", f"new,1,{best},{score:.7g}"]
     with pytest.raises(CommandLineError, match="--user or --users and --items"):
-        finished.recommend([directory, "--items", "i0", "--user", "u1"])
+        command.main([directory, "--items", "i0", "--user", "u1"])
     for text, message in (("user,item,stars\nann,i0,1\n", "no row is"), ("user,item,stars\nann,i0,much\n", "'stars'")):
         file.write_text(text)
         with pytest.raises(DataError, match=message):

@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import embexp
-from embexp.cli.commands import finished
 from embexp.data.examples import ListColumn
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary
 from embexp.errors import ConfigError, DivergedError, UsageError, VocabularyError
-from embexp.fields.recommendation import recommending
+from embexp.fields.recommendation import command, recommending
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
 from embexp.system.parallel import Progress
@@ -219,7 +218,7 @@ def test_recommended_is_what_has_the_highest_scores(
         opened.recommend(count=0)
     users = tmp_path / "users.txt"
     users.write_text("u7\n")
-    finished.recommend([str(directory), "--users", str(users), "--count", "2"])
+    command.main([str(directory), "--users", str(users), "--count", "2"])
     first = found["u7"][0]
     assert capsys.readouterr().out.splitlines()[:2] == ["user,rank,item,score", f"u7,1,{first[0]},{first[1]:.7g}"]
 
@@ -435,14 +434,14 @@ def test_vectors_that_are_not_finite_are_not_exported() -> None:
 def test_recommend_as_json_with_what_was_seen(run: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory, seen = run().directory, {(str(row["user"]), str(row["item"])) for row in rows()}
     words = [str(directory), "--user", "u3", "--user", "u1", "--count", "20", "--include-seen", "--json"]
-    finished.recommend(words)
+    command.main(words)
     shown = json.loads(capsys.readouterr().out)
     assert list(shown) == ["u3", "u1"]
     assert [(each["item"], each["score"]) for each in shown["u1"]] == load_run(directory).recommend(
         ["u1"], 20, include_seen=True
     )["u1"]
     assert any(("u3", each["item"]) in seen for each in shown["u3"])
-    finished.recommend([*words, "--out", str(tmp_path / "lists.json")])
+    command.main([*words, "--out", str(tmp_path / "lists.json")])
     assert json.loads((tmp_path / "lists.json").read_text()) == shown
 
 
@@ -469,7 +468,7 @@ def test_products_of_exported_vectors_are_the_scores(run: Made, kind: str, tmp_p
     if index is not None:
         names |= {f"items.{index}", "index.json"}
         facts = json.loads((tmp_path / "out" / "index.json").read_text())
-        assert facts == exported.index
+        assert facts == exported.facts
         assert facts["recall"] == 1.0
         assert (facts["rows"], facts["dim"], facts["k"]) == (items.rows, items.dim, 10)
     assert {file.name for file in (tmp_path / "out").iterdir()} == names

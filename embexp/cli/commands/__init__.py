@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
+from embexp.specs.fields import fields, imported, path_of
 from embexp.system import environment, interruption, machine_faults, printable
 from embexp.system.printable import print as print
 
@@ -33,7 +34,7 @@ COMMANDS = {
     "diff": "Shows what differs between two runs: specs, circumstances, metrics, rows of tables.",
     "evaluate": "Evaluates a finished run on its own or on other data.",
     "predict": "Writes the predictions of a finished run for a file.",
-    "recommend": "Writes the best items for each user, by a finished run of task recommendation.",
+    **{name: does for field in fields() for name, (does, _) in field.commands.items()},
     "export": "Writes a finished run for other programs: a SavedModel, or its tables in files.",
     "checkpoint": "Lists, compares, draws and converts checkpoints, and grows them to a longer vocabulary.",
     "vectors": "Inspects, converts, evaluates and compares vectors, and finds the nearest rows of a token.",
@@ -41,7 +42,7 @@ COMMANDS = {
     "schema": "Prints a JSON schema of the YAML files, for editors.",
     "completion": "Prints the script for completing command lines in a shell.",
 }
-_OF_FINISHED_RUNS = ("evaluate", "predict", "recommend")
+_OF_FINISHED_RUNS = ("evaluate", "predict")
 _COMPOSING = ("run", "plan")
 """Commands that compose a config before they begin to work."""
 
@@ -226,4 +227,6 @@ def module_of(command: str) -> Any:
     """The module of a command, which is imported; of several commands in a module, what stands for one."""
     if command in _OF_FINISHED_RUNS:
         return importlib.import_module("embexp.cli.commands.finished").COMMANDS[command]
+    if (own := path_of("commands", command)) is not None:
+        return imported(own[1])
     return importlib.import_module(f"embexp.cli.commands.{command}")

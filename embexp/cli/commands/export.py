@@ -10,9 +10,10 @@ from pathlib import Path
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
 from embexp.cli.commands.finished import check_finished
+from embexp.specs.fields import names, path_of
 from embexp.system.printable import print
 
-KINDS = ("savedmodel", "npy", "word2vec", "projector", "vectors", "index")
+KINDS = ("savedmodel", "npy", "word2vec", "projector", *names("exports"))
 LIBRARIES = ("faiss", "hnswlib", "usearch")
 HELP = """\
 usage: embexp export RUN OUT --as savedmodel|npy|word2vec|projector|vectors|index [--table NAME] [--binary]
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse(arguments, _faults)
     kind = "index" if options.index else options.kind
     rest = [options.out, *(["--index", options.index] if options.index else ["--as", kind])]
-    runs_model = kind in ("savedmodel", "vectors", "index")
+    runs_model = kind == "savedmodel" or path_of("exports", kind) is not None
     check_finished(options.directory, "export", *rest, allow_code=options.allow_code if runs_model else None)
     from embexp.cli import stages
     from embexp.system import environment
@@ -85,17 +86,16 @@ def main(arguments: Sequence[str]) -> int:
             kind,
             tables=options.table,
             binary=options.binary,
-            index=options.index,
-            recall=0.99 if options.recall is None else float(options.recall),
             allow_code=options.allow_code,
             progress=shown,
+            **({"index": options.index, "recall": float(options.recall or 0.99)} if options.index else {}),
         )
     for name, (rows, dim) in exported.tables.items():
         what = "vectors of" if runs_model and kind != "savedmodel" else "table"
         print(f"{what} {name}: {rows:,} rows of dimension {dim}")
     for signature, inputs in exported.signatures.items():
         print(f"signature {signature}: {', '.join(f'{name} {what}' for name, what in inputs.items())}")
-    if found := exported.index:
+    if found := exported.facts:
         effort = "".join(f", {name} {value}" for name, value in found["effort"].items())
         print(f"index of {options.index} {found['version']}: {found['form']}{effort}")
         print(

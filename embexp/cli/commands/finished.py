@@ -1,4 +1,4 @@
-"""`embexp evaluate`, `predict` and `recommend`: what a finished run is used for; loading a run, and writing CSV."""
+"""`embexp evaluate` and `predict`: what a finished run is used for; loading a run, and writing CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, warn
-from embexp.errors import CommandLineError, ConfigError, DataError, EmbexpError, plural
+from embexp.errors import CommandLineError, ConfigError, DataError, EmbexpError
 from embexp.stores import places
 from embexp.stores.objects import is_url
 from embexp.system import printable
@@ -72,32 +72,6 @@ Says how many rows lack a value, and how many have one that the run does not kno
     --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
 
-RECOMMEND_HELP = """\
-usage: embexp recommend DIR [--user NAME] [--users FILE | --items A,B,… | --history FILE] [--count N] [--include-seen]
-                        [--content FILE [--only-new]] [--out FILE] [--force] [--safe] [--json]
-                        [--allow-code MODULE:FUNCTION]
-
-Writes the best items for each user, by a run of task recommendation, without items that the user has seen in the run's
-data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best item of each user first.
-
-    --user NAME     Names a user. It may be repeated (default: all users of the training split).
-    --users FILE    Names a text file with a user per line.
-    --items A,B,…   Lists items for a user of whom nothing is known but these items, without training. The user is
-                    called `new` in the output.
-    --history FILE  Does so for all users of a file that has the columns of users and items of the run's data, also
-                    for those that the run knows: only the items of the file count.
-    --count N       Sets the number of items for each user (default: 10).
-    --include-seen  Lists items too that the user has seen in the run's data, or that are given.
-    --content FILE  Names a file of vectors of the content of items, with their ids. Lists those too that the run does
-                    not know, by vectors that are predicted from their content, as study=new_items measures it.
-    --only-new      Lists only items that the run does not know.
-    --out FILE      Names the file to write (default: -, the standard output).
-    --force         Replaces a file that `embexp recommend` did not write, or that was changed since.
-    --safe          Writes cells for spreadsheets, as `embexp predict --safe` does.
-    --json          Writes one JSON object instead: by user a list of objects with `item` and `score`.
-    --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
-"""
-
 
 def evaluate(arguments: Sequence[str]) -> int:
     """Runs the command."""
@@ -114,7 +88,7 @@ def evaluate(arguments: Sequence[str]) -> int:
         options.directory, "evaluate", *rest, data=data, own_data=data is None, allow_code=options.allow_code
     )
     details: dict[str, Any] | None = None if options.json else {}
-    with _stages() as progress, places.naming_urls():
+    with stages_of_long_work() as progress, places.naming_urls():
         own = None if data is None else places.local(data)
         metrics = run.evaluate(own, split=split, progress=progress, details=details)
     if details is None:
@@ -134,13 +108,13 @@ def predict(arguments: Sequence[str]) -> int:
     parser.values("--out", "--keep")
     parser.switches("--force", "--safe")
     options = parser.parse(arguments)
-    out = _out(options, "predict", options.data)
+    out = output_of(options, "predict", options.data)
     rest = ["--data", options.data]
     run = load_finished(options.directory, "predict", *rest, data=options.data, allow_code=options.allow_code)
     columns: dict[str, Sequence[object]] = {}
     if options.keep is not None:
         columns |= run.columns_of_file(places.local(options.data), options.keep.split(","))
-    with _stages() as progress, places.naming_urls():
+    with stages_of_long_work() as progress, places.naming_urls():
         found = run.predictions(places.local(options.data), progress=progress)
     columns["prediction"] = _texts(found.prediction)
     if found.classes is not None:
@@ -175,103 +149,21 @@ def _texts(values: np.ndarray) -> list[str]:
     return [value if isinstance(value, str) else f"{value:.7g}" for value in values.tolist()]
 
 
-def recommend(arguments: Sequence[str]) -> int:
-    """Runs the command."""
-    parser = Parser.of_run("recommend", RECOMMEND_HELP)
-    parser.values("--users", "--items", "--history", "--out", "--content")
-    parser.switches("--include-seen", "--only-new", "--json", "--force", "--safe")
-    parser.add_argument("--user", action="append", default=[])
-    parser.add_argument("--count", default="10")
-    options = parser.parse(arguments)
-    if not options.count.isdecimal() or not int(options.count):
-        raise CommandLineError(f"--count {options.count}: it must be a whole number of at least 1")
-    if options.content is None and options.only_new:
-        raise CommandLineError("--only-new: new items are listed by their content: give --content FILE")
-    if options.content is not None and not Path(options.content).exists():
-        raise CommandLineError(f"--content {options.content}: there is no such file or folder")
-    out = _out(options, "recommend", options.users, options.history, options.content)
-    users = options.user + ([] if options.users is None else _users(Path(options.users)))
-    given = {"--user or --users": users, "--items": options.items, "--history": options.history}
-    if len(named := [name for name, value in given.items() if value]) > 1:
-        raise CommandLineError(f"{' and '.join(named)}: they are different users: give one of them")
-    if options.history is not None and not Path(options.history).exists():
-        raise CommandLineError(f"--history {options.history}: there is no such file or folder")
-    histories: dict[str, list[str]] | None = (
-        None if options.items is None else {"new": next(csv.reader([options.items]), [])}
-    )
-    run = load_finished(options.directory, "recommend", own_data=True, allow_code=options.allow_code)
-    unknown: dict[str, int] = {}
-    with _stages() as progress:
-        if options.history is not None:
-            from embexp.fields.recommendation import new_users
-
-            histories = new_users.read(run, options.history)
-        found = run.recommend(
-            users or None,
-            int(options.count),
-            histories=histories,
-            unknown=unknown,
-            include_seen=options.include_seen,
-            content=options.content,
-            only_new=options.only_new,
-            progress=progress,
-        )
-    _warn_of_histories(histories or {}, unknown)
-    if options.json:
-        lists = {user: [{"item": item, "score": score} for item, score in items] for user, items in found.items()}
-        out.write(json.dumps(lists, ensure_ascii=False) + "\n")
-        return DONE
-    rows = [
-        (user, rank, item, f"{score:.7g}")
-        for user, items in found.items()
-        for rank, (item, score) in enumerate(items, 1)
-    ]
-    write_csv(out, ["user", "rank", "item", "score"], rows, safe=options.safe)
-    return DONE
-
-
-def _warn_of_histories(histories: Mapping[str, Sequence[str]], unknown: Mapping[str, int]) -> None:
-    """Warns of items that the run does not know, and of users who have no others."""
-    from embexp.specs.base import summarize_names
-
-    if unknown:
-        items = summarize_names([repr(item) for item in unknown])
-        warn(f"{plural(len(unknown), 'item')} not of the run's catalogue, which count for nothing: {items}")
-    if nobody := [repr(user) for user, given in histories.items() if all(item in unknown for item in given)]:
-        warn(f"no list for {plural(len(nobody), 'user')} of whom the run knows no item: {summarize_names(nobody)}")
-
-
 COMMANDS = {
     "evaluate": SimpleNamespace(main=evaluate, HELP=EVALUATE_HELP),
     "predict": SimpleNamespace(main=predict, HELP=PREDICT_HELP),
-    "recommend": SimpleNamespace(main=recommend, HELP=RECOMMEND_HELP),
 }
 """As modules of commands, by name."""
 
 
 @contextlib.contextmanager
-def _stages() -> Iterator[Progress]:
+def stages_of_long_work() -> Iterator[Progress]:
     """Shows the stages of the block that take long, on standard error."""
     from embexp.cli.stages import show_stages
     from embexp.system.parallel import if_long
 
     with show_stages() as stages:
         yield if_long(stages)
-
-
-def _users(file: Path) -> list[str]:
-    """The lines of a file.
-
-    Raises:
-        CommandLineError: it can't be read, or has no line.
-    """
-    try:
-        users = [line for line in file.read_text("utf-8").splitlines() if line]
-    except (OSError, UnicodeError) as error:
-        raise CommandLineError(f"--users {file}: it can't be read: {error}") from None
-    if not users:
-        raise CommandLineError(f"--users {file}: it holds no user; write one per line")
-    return users
 
 
 def load_finished(
@@ -377,7 +269,7 @@ def warn_of_checkpoint(*paths: Path) -> None:
         warn(str(error))
 
 
-def _out(options: argparse.Namespace, command: str, *inputs: str | None) -> Output:
+def output_of(options: argparse.Namespace, command: str, *inputs: str | None) -> Output:
     """What --out names; see `outputs.output`. What the command reads includes the data that the run was trained on."""
     from embexp.records.folder import RunFolder
     from embexp.records.outputs import STANDARD_OUTPUT, output

@@ -8,13 +8,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError, ConfigError, DataError, RunError, plural
+from embexp.specs.fields import fields, imported
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from embexp.cli import column_uses
     from embexp.cli.column_uses import Use
+    from embexp.cli.first_experiment import Recognised
     from embexp.data.files.samples import ColumnFacts, Sample
     from embexp.specs.run import RunSpec
 
@@ -72,12 +73,8 @@ rules
 """
 
 _SHOWN, _MOST_SHOWN = 40, 200
-_LINES_OF_A_GRAPH = 1_000
-"""By which its files are recognised."""
 _MOST_READ = 1 << 26
 """Bytes of data that are read whole, before an experiment is written: some seconds."""
-_MOST_SCORED = 5_000
-"""Entities that a step may all score."""
 _OF_COLUMNS = ("category", "number", "ignore", "time", "group")
 _PANDAS = {
     ".xlsx": "read_excel",
@@ -111,8 +108,10 @@ def main(arguments: Sequence[str]) -> int:
     if options.task not in (None, *_TASKS):
         raise CommandLineError(f"embexp new: --task {options.task}: it must be one of {', '.join(_TASKS)}")
     _check_form(Path(options.data))
-    if options.label is None and options.task is None and (graph := _graph(Path(options.data))):
-        return _write_graph(options, *graph)
+    if options.label is None and options.task is None:
+        for field in fields():
+            if field.recognises and (whole := imported(field.recognises)(Path(options.data))) is not None:
+                return _write_recognised(options, whole)
     try:
         given = None if options.names is None else options.names.split(",")
         found = sample(Path(options.data), given, named=filter(None, [options.label, options.time, options.group]))
@@ -263,68 +262,13 @@ def _say_written(file: Path, command: str) -> None:
     print(f"wrote {file}\n\n    {command.replace('run', 'plan --scan', 1)}\n    {command}")
 
 
-def _graph(folder: Path) -> tuple[int, int, int] | None:
-    """The triples, entities and relations of a knowledge graph's folder, or file; None: it holds something else.
-
-    Lines of three numbers might be users, items and ratings, and are a graph in OpenKE's files only. A file that does
-    not say what its fields are is a graph if two of them have values in common, and the third has few different ones;
-    or if they have most of them in common.
-
-    Raises:
-        CommandLineError: a line of its files is no triple, or they don't show which field is the relation.
-    """
-    from embexp.fields.graphs import triples
-
-    try:
-        files = triples.files_of(folder)
-        first = [fields for fields, _ in islice(triples.lines_of(files.splits[0], files.names), _LINES_OF_A_GRAPH)]
-    except (ConfigError, DataError):
-        return None
-    if not first:
-        return None
-    fields = [set(column) for column in zip(*first, strict=True)]
-    if not files.ordered:
-        apart = all(one.isdisjoint(other) for one, other in combinations(fields, 2))
-        header = set(first[0]).isdisjoint(chain.from_iterable(first[1:]))
-        if apart or (len(files.splits) == 1 and (header or not _is_one_graph(fields))):
-            return None
-    if not files.named and not files.ordered and all(text.isdigit() for column in fields for text in column):
-        return None
-    import numpy as np
-
-    from embexp.fields.graphs import queries
-    from embexp.system.parallel import quiet
-
-    try:
-        lines = queries.read_lines(files.splits, files.names, quiet)
-        head, relation, tail = (0, 1, 2) if files.ordered else queries.fields_of(lines, None)
-    except DataError as error:
-        raise CommandLineError(f"embexp new: {error}") from error
-    entities, relations = (np.unique(lines.fields[:, each]).size for each in ([head, tail], relation))
-    return len(lines.fields), entities, relations
-
-
-def _is_one_graph(fields: Sequence[set[str]]) -> bool:
-    """Whether the fields of a file's lines are heads, relations and tails, in some order, by their different values."""
-    for relation, head, tail in ((1, 0, 2), (0, 1, 2), (2, 0, 1)):
-        names, ends, both = fields[relation], fields[head] | fields[tail], fields[head] & fields[tail]
-        numbers = all(name.replace(".", "", 1).isdigit() for name in names)
-        much = 2 * len(both) >= min(len(fields[head]), len(fields[tail])) and names.isdisjoint(ends)
-        if both and (much or 5 * len(names) <= len(ends)) and not numbers:
-            return True
-    return False
-
-
-def _write_graph(options: argparse.Namespace, count: int, entities: int, relations: int) -> int:
-    from embexp.cli import first_experiment
-
+def _write_recognised(options: argparse.Namespace, found: Recognised) -> int:
+    """Writes the experiment of data that a field recognises as a whole."""
     name, file, command = _where(options)
-    about = f"{count:,} triples of {entities:,} entities and {plural(relations, 'relation')}"
-    large = entities > _MOST_SCORED
-    text = first_experiment.of_graph(name, Path(options.data), about=about, large=large, command=command)
+    text = found.text(name, command)
     _check(text, name, Path(options.data), "correct the data")
     _write(file, text, replace=options.force, data=options.data)
-    print(f"{options.data}: {about}\ntask ranking: the entity that completes a triple, among all")
+    print(f"{options.data}: {found.about}\n{found.task}")
     _say_written(file, command)
     return DONE
 

@@ -23,6 +23,7 @@ from embexp.system import caching, digests
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
     from embexp.data.examples import Encoded, Examples
@@ -207,6 +208,10 @@ class Source(ABC):
             DataError: it has no columns.
         """
         raise DataError(f"only files with columns, such as those of data=csv, have the columns {', '.join(names)}")
+
+    def own_values(self, counts: np.ndarray) -> np.ndarray:
+        """How many values examples have in the data, where they have so many with those that are made, int64 [n]."""
+        return counts
 
     def vocabulary_size(self, column: str) -> int | None:
         """Values of an id column, where the config sets them; None: only the data shows them."""

@@ -6,4 +6,5 @@ FIELD = Field(
     name="graphs",
     described="the missing entities of triples",
     tasks={"ranking": "embexp.fields.graphs.tasks:RANKING"},
+    recognises="embexp.fields.graphs.first_experiment:recognised",
 )

@@ -86,6 +86,7 @@ RANKING = Ranking(
     reference=f"{_RANKS}:REFERENCE",
     data="embexp.fields.graphs.data:complete",
     additions="embexp.fields.graphs.batches:additions",
+    serving="embexp.fields.graphs.serving:model",
     evaluator="embexp.fields.graphs.evaluation:RankingEvaluator",
     metrics=(
         Metric("mrr", _HIGHER, f"{_RANKS}:mrr", f"{_RANKS}:mrr_at_random", unit=_MRR),

@@ -2,8 +2,17 @@
 
 from embexp.specs.fields import Field
 
+_HERE = "embexp.fields.recommendation"
 FIELD = Field(
     name="recommendation",
     described="items for users, from interactions",
-    tasks={"recommendation": "embexp.fields.recommendation.tasks:RECOMMENDATION"},
+    tasks={"recommendation": f"{_HERE}.tasks:RECOMMENDATION"},
+    methods={"recommend": f"{_HERE}.finished:recommend", "vectors": f"{_HERE}.finished:vectors"},
+    exports={"vectors": f"{_HERE}.exporting:write", "index": f"{_HERE}.exporting:write"},
+    commands={
+        "recommend": (
+            "Writes the best items for each user, by a finished run of task recommendation.",
+            f"{_HERE}.command:COMMAND",
+        )
+    },
 )

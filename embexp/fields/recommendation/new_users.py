@@ -12,7 +12,7 @@ from embexp.data.examples import Examples, ListColumn
 from embexp.data.histories import lists_of
 from embexp.errors import DataError, VocabularyError
 from embexp.fields.recommendation import cold_starts
-from embexp.fields.recommendation.recommending import Vectors
+from embexp.fields.recommendation.recommending import Vectors, recommender
 from embexp.specs.base import summarize_names
 from embexp.specs.data.choices import Columnar
 from embexp.specs.models import Recommender
@@ -35,7 +35,7 @@ def read(run: Run, file: str) -> dict[str, list[str]]:
         RunError: the task is another.
         DataError: it lacks a column, has no rows that count, or a label is no number.
     """
-    run.recommender()  # others have no users
+    recommender(run)  # others have no users
     spec = run.spec
     user, item = (spec.column_of(name) for name in (spec.recommendation.user, spec.recommendation.item))
     label = spec.data.label if isinstance(spec.data, Columnar) else None

@@ -14,13 +14,15 @@ import numpy as np
 
 from embexp.data.examples import ListColumn
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.errors import DataError, DivergedError, VocabularyError
+from embexp.errors import DataError, DivergedError, RunError, VocabularyError
 from embexp.specs.base import summarize_names
+from embexp.specs.models import Recommender
 from embexp.system.parallel import Progress, quiet
 from embexp.training import ranking
 
 if TYPE_CHECKING:
     from embexp.fields.recommendation.evaluation import ListEvaluator
+    from embexp.runs.finished import Run
     from embexp.runs.prepare import Data
     from embexp.training.loop import Predictor
 
@@ -143,3 +145,13 @@ def vectors(
     seen = interactions.seen(examples, splits, who)
     catalogue = interactions.catalogue
     return Vectors(who, catalogue.rows, of_users, of_items, catalogue.counts, seen, (known, items))
+
+
+def recommender(run: Run) -> Recommender:
+    """The model of a run of task recommendation; raises RunError if the task is another."""
+    if not isinstance(run.spec.model, Recommender):
+        raise RunError(
+            f"{run.folder.path}: task {run.spec.task} gives users and items no vectors; those, recommend and"
+            " indexes are for task recommendation"
+        )
+    return run.spec.model

@@ -64,6 +64,7 @@ RECOMMENDATION = Recommending(
     described="Items for a user, from interactions: the chosen loss; Recall@k, NDCG@k, hit rate, MRR.",
     data="embexp.fields.recommendation.data:complete",
     additions="embexp.fields.recommendation.batches:additions",
+    serving="embexp.fields.recommendation.serving:model",
     evaluator="embexp.fields.recommendation.evaluation:ListEvaluator",
     cutoffs=(10, 20),
     metrics=(

@@ -21,6 +21,8 @@ from embexp.system import digests
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from embexp.data.examples import Encoded
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
@@ -61,6 +63,12 @@ class TextSource(TokenSource):
     """Texts and the classes that they belong to."""
 
     data: Text
+
+    def own_values(self, counts: np.ndarray) -> np.ndarray:
+        """Words, without n-grams."""
+        from embexp.fields.texts.texts import without_ngrams
+
+        return without_ngrams(counts, self.data.ngrams)
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Columns that texts lack, a split by users, and the first text that can't be read."""

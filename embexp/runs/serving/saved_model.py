@@ -1,8 +1,6 @@
 """A finished run as a SavedModel: the dense part is restored, the tables go from file to file.
 
-Its functions take columns by name to predictions, triples to scores and the best entities, or users to the best items.
-
-A model of tasks regression, binary and classification takes what the files of the run's data hold, under the names of
+A model takes what the files of the run's data hold, under the names of
 their columns. A column with several values per example comes in one of three forms, here and in the names of the
 signatures:
 
@@ -16,20 +14,17 @@ Its weights have the same form; ragged and sparse weights share the splits, or i
 
 A column of tokens that is also one of numbers comes as text, which is both; with row numbers, its numbers come as
 `COLUMN_number`.
-
-In a model of a knowledge graph with inverse relations in the table (`data.reciprocal`), a triple has two scores, that
-of its tail for (head, relation) and that of its head for (tail, inverse relation). The score of a triple is the former.
 """
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -41,19 +36,15 @@ from embexp.data.batches import Batch
 from embexp.data.columns import Columns, columns_of
 from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
-from embexp.fields.recommendation.best_items import BestItems
-from embexp.fields.recommendation.recommending import Vectors
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs.finished import fitted_numbers
 from embexp.runs.prepare import read_recorded_data
-from embexp.runs.serving.inputs import Served, numbers_of_texts, served, traced, transformed_numbers, words_of_texts
-from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, Triples
-from embexp.specs.data.texts import Text
+from embexp.runs.serving.inputs import Served, numbers_of_texts, served, transformed_numbers
+from embexp.specs.fields import imported
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Combiner, Feature
-from embexp.specs.tasks import Labels, Task
 from embexp.strategies.strategy import OneDevice
 from embexp.system import digests
 from embexp.system.arrays import ArrayRows, Rows
@@ -69,18 +60,22 @@ Predict = Callable[[Batch], Any]
 """From ids (row numbers) and numbers of examples to logits; see `training.step.Step.predict`."""
 
 
+Outputs = Callable[[Any], dict[str, Any]]
+"""From logits to outputs by name."""
+
+
 def write(
     run: EarlierCheckpoint,
     tables: Mapping[str, Rows],
     directory: Path,
+    allow_code: Collection[str],
     *,
-    recommended: Vectors | None = None,
     progress: Progress,
 ) -> dict[str, dict[str, str]]:
     """Writes a run's model into an empty directory.
 
     Args:
-        recommended: of task recommendation.
+        allow_code: functions that the recorded spec may run.
 
     Returns:
         Name and description of each input, by signature.
@@ -109,16 +104,12 @@ def write(
         model = execute.dense_model(dense, {name: table.dim for name, table in exported.items()})
         restoring.restore_weights(model, run.folder.final_checkpoint)
         step = Step(ExportedLookup(exported, spec.features), model, dense.inputs, OneDevice())
-        module = _module(run, step, columns, vocabularies, _parts(model))
+        pieces = Pieces(run, step, columns, shared, vocabularies, _parts(model), tuple(allow_code), progress)
+        module = imported(spec.task.serving)(pieces)
         module.tables = {name: table.variable for name, table in exported.items()}
         signatures = module.signatures()
-        if recommended is not None:
-            best = BestItems(recommended, *(vocabularies[shared[table]] for table in _tables_of_lists(run)))
-            module.best, module.recommend = best, best.recommend
-            module.recommend_with_seen = best.recommend_with_seen
-            signatures |= best.signatures()
-        if isinstance(run.spec.data, Text) and isinstance(module, FeatureModel):
-            signatures["serving_text"] = _text_signature(module, run.spec.data, next(iter(columns.ids)))
+        if spec.data.serving:
+            signatures |= imported(spec.data.serving)(spec.data, module, columns)
         streaming.write_saved_model(module, signatures, tables, directory, progress=progress)
     return {name: _inputs(function) for name, function in signatures.items()}
 
@@ -151,12 +142,6 @@ def _with_sums(
     return spec.model_copy(update={"features": features, "tables": made}), rows
 
 
-def _tables_of_lists(run: EarlierCheckpoint) -> tuple[str, str]:
-    """The tables of users and of items."""
-    names = run.spec.recommendation
-    return run.spec.features[names.user].table, run.spec.features[names.item].table
-
-
 def _parts(model: Any) -> list[Any]:
     """What a model's graph reads: its variables, and resources such as lookup tables of its layers."""
     resource = tf.saved_model.experimental.TrackableResource
@@ -166,37 +151,28 @@ def _parts(model: Any) -> list[Any]:
     return [*(variable.value for variable in model.variables), *found]
 
 
-def _module(
-    run: EarlierCheckpoint, step: Step, columns: Columns, vocabularies: Mapping[str, Served], parts: list[Any]
-) -> FeatureModel | TripleModel:
-    spec, predict = run.spec, step.predict
-    if isinstance(spec.data, Triples):
-        entities = columns.ids[SOURCE]
-        return TripleModel(
-            predict,
-            vocabularies[entities],
-            vocabularies[columns.ids[RELATION]],
-            run.vocabulary(entities).tokens(),
-            reciprocal=spec.data.reciprocal,
-            parts=parts,
-        )
-    several = _several(run)
-    ids = [
-        IdColumn(
-            name,
-            vocabularies[group],
-            several[name],
-            tuple(weight for weight, weighed in columns.weights.items() if weighed == name),
-        )
-        for name, group in columns.ids.items()
-    ]
-    ids += [
-        IdColumn(bucket.column, vocabularies[bucket.table], several=False, ids=name)
-        for name, bucket in columns.buckets.items()
-    ]
-    dense = fitted_numbers(run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
-    classes, marks = run.summary.get("classes", ()), spec.data.number_marks
-    return FeatureModel(predict, spec.task, classes, ids, dense, parts, marks=marks)
+@dataclass(frozen=True)
+class Pieces:
+    """What a served model is made of.
+
+    Attributes:
+        run: whose model it is.
+        step: predicts with the model, of row numbers.
+        columns: that the model reads.
+        shared: by table, the name of its vocabulary.
+        vocabularies: from tokens to rows, by their names.
+        parts: what holds the variables that the step reads.
+        allow_code: functions that the recorded spec may run.
+    """
+
+    run: EarlierCheckpoint
+    step: Step
+    columns: Columns
+    shared: Mapping[str, str]
+    vocabularies: Mapping[str, Served]
+    parts: Sequence[Any]
+    allow_code: tuple[str, ...]
+    progress: Progress
 
 
 def _several(run: EarlierCheckpoint) -> dict[str, bool]:
@@ -212,16 +188,6 @@ def _several(run: EarlierCheckpoint) -> dict[str, bool]:
             f"{run.folder.summary} has no `columns`: an earlier version of embexp made this run, and did not record"
             " which columns hold several values per example; train again to export the model"
         ) from None
-
-
-def _text_signature(module: FeatureModel, data: Text, column: str) -> Any:
-    """A signature of whole texts."""
-
-    def call(**given: Any) -> Any:
-        found = words_of_texts(given["text"], data.max_length, data.token_separator, data.words, data.ngrams)
-        return module.predict({column: found})
-
-    return tf.function(call, autograph=False).get_concrete_function(text=tf.TensorSpec([None], tf.string))
 
 
 def _inputs(function: Any) -> dict[str, str]:
@@ -276,8 +242,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
     def __init__(
         self,
         predict: Predict,
-        task: Task,
-        classes: Sequence[str],
+        outputs: Outputs,
         columns: Sequence[IdColumn],
         dense: Sequence[FittedColumn],
         parts: Sequence[Any],
@@ -287,6 +252,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         """Takes the pieces of a model.
 
         Args:
+            outputs: what is returned of logits.
             dense: columns of numbers, as the data's files have them, that the model gets in this order.
             parts: what holds the variables that `predict` reads.
             marks: the decimal point of numbers in text, and what separates thousands, or "".
@@ -295,7 +261,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             RunError: two inputs would have one name.
         """
         super().__init__()
-        self._logits, self._task, self._classes = predict, task, tuple(classes)
+        self._logits, self._outputs = predict, outputs
         self._columns, self._dense = tuple(columns), tuple(dense)
         self._parts, self._vocabularies = list(parts), [column.vocabulary for column in columns]
         self._marks = marks
@@ -322,7 +288,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return found
 
     def _predict(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        _check_counts(features)
+        check_counts(features)
         ids: dict[str, Any] = {}
         weights: dict[str, Any] = {}
         for column in self._columns:
@@ -346,26 +312,6 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         if given.dtype == tf.string:
             return numbers_of_texts(given, *self._marks)
         return features[f"{name}{_NUMBER}"] if name in self._as_both else given
-
-    def _outputs(self, logits: Any) -> dict[str, Any]:
-        match self._task.labels:
-            case Labels.BINARY:
-                # In double precision, as `embexp predict` computes it.
-                return {"predictions": tf.cast(tf.sigmoid(tf.cast(logits, tf.float64)), tf.float32)}
-            case Labels.CLASS:
-                names = tf.constant(self._classes)
-                return {
-                    "predictions": tf.gather(names, tf.argmax(logits, axis=1)),
-                    "probabilities": tf.cast(tf.nn.softmax(tf.cast(logits, tf.float64)), tf.float32),
-                    # A row for each example, as servers cut outputs by example.
-                    "classes": tf.tile(names[None], [tf.shape(logits)[0], 1]),
-                }
-            case None:
-                # In double precision, as `embexp predict` computes it.
-                user, item = (tf.cast(logits[:, side], tf.float64) for side in (0, 1))
-                return {"predictions": tf.cast(tf.reduce_sum(user * item, 1), tf.float32)}
-            case _:
-                return {"predictions": logits}
 
     def _specs(self, form: Form, *, tokens: bool) -> dict[str, Any]:
         specs: dict[str, Any] = {}
@@ -414,6 +360,35 @@ def argument(column: str) -> str:
     """The name of a column as an argument of a signature: letters, digits and underscores, a letter first."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", column)
     return name if name[:1].isalpha() else f"c_{name}"
+
+
+_Model = TypeVar("_Model", bound=FeatureModel)
+
+
+def feature_model(pieces: Pieces, outputs: Outputs, kind: type[_Model] = FeatureModel) -> _Model:
+    """A model that takes columns by name.
+
+    Args:
+        outputs: what it returns of logits.
+        kind: its class.
+    """
+    run, columns, vocabularies = pieces.run, pieces.columns, pieces.vocabularies
+    several = _several(run)
+    ids = [
+        IdColumn(
+            name,
+            vocabularies[group],
+            several[name],
+            tuple(weight for weight, weighed in columns.weights.items() if weighed == name),
+        )
+        for name, group in columns.ids.items()
+    ]
+    ids += [
+        IdColumn(bucket.column, vocabularies[bucket.table], several=False, ids=name)
+        for name, bucket in columns.buckets.items()
+    ]
+    dense = fitted_numbers(run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
+    return kind(pieces.step.predict, outputs, ids, dense, pieces.parts, marks=run.spec.data.number_marks)
 
 
 def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Sequence[str]) -> dict[str, str]:
@@ -484,7 +459,7 @@ def _rows(column: IdColumn, value: Any, weights: Mapping[str, Any]) -> tuple[Any
     return ids, {name: ids.with_values(tf.boolean_mask(weight, kept)) for name, weight in weights.items()}
 
 
-def _check_counts(inputs: Mapping[str, Any]) -> None:
+def check_counts(inputs: Mapping[str, Any]) -> None:
     """Has a call fail whose inputs have different numbers of examples: TensorFlow would repeat one example."""
     (first, of_first), *others = ((name, _count(value)) for name, value in inputs.items())
     for name, count in others:
@@ -495,70 +470,3 @@ def _count(value: Any) -> Any:
     if isinstance(value, tf.RaggedTensor):
         return value.nrows()
     return value.dense_shape[0] if isinstance(value, tf.SparseTensor) else tf.shape(value, tf.int64)[0]
-
-
-class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
-    """A model that scores triples."""
-
-    def __init__(
-        self,
-        predict: Callable[[Batch], Any],
-        entities: Served,
-        relations: Served,
-        names: Sequence[str],
-        *,
-        reciprocal: bool,
-        parts: Sequence[Any],
-    ) -> None:
-        """Takes the pieces of a model.
-
-        Args:
-            predict: computes scores [B, C] of candidates [1, C] or [B, C].
-            names: of the entities, by row.
-            reciprocal: whether each relation's inverse has the row after it.
-            parts: what holds the variables that `predict` reads.
-        """
-        super().__init__()
-        self._predict, self._reciprocal = predict, reciprocal
-        self._entities, self._relations, self._parts = entities, relations, list(parts)
-        with tf.device("/cpu:0"):
-            self._names = tf.Variable(list(names), trainable=False, dtype=tf.string, name="entities")
-
-    def signatures(self) -> Signatures:
-        """Traces the signatures; those with `k` return the best k entities and their scores, best first."""
-        tokens, rows = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
-        count = tf.TensorSpec([], tf.int32)
-        return {
-            "serving_default": traced(self._triples, head=tokens, relation=tokens, tail=tokens),
-            "serving_ids": traced(self._triples, head=rows, relation=rows, tail=rows),
-            "tails": traced(self._tails, head=tokens, relation=tokens, k=count),
-            "heads": traced(self._heads, relation=tokens, tail=tokens, k=count),
-        }
-
-    def _triples(self, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
-        _check_counts({"head": head, "relation": relation, "tail": tail})
-        candidates = self._entities.rows(tail)[:, None]
-        scores = self._scores(self._entities.rows(head), self._relations.rows(relation), candidates, inverse=False)
-        return {"predictions": tf.reshape(scores, [-1])}
-
-    def _tails(self, head: Any, relation: Any, k: Any) -> dict[str, Any]:
-        _check_counts({"head": head, "relation": relation})
-        return self._best(self._entities.rows(head), self._relations.rows(relation), k, inverse=False)
-
-    def _heads(self, relation: Any, tail: Any, k: Any) -> dict[str, Any]:
-        _check_counts({"tail": tail, "relation": relation})
-        return self._best(self._entities.rows(tail), self._relations.rows(relation), k, inverse=True)
-
-    def _best(self, source: Any, relation: Any, k: Any, *, inverse: bool) -> dict[str, Any]:
-        scores = self._scores(source, relation, tf.range(self._entities.size, dtype=tf.int64)[None], inverse=inverse)
-        best, rows = tf.math.top_k(scores, tf.minimum(k, self._entities.size))
-        return {"entities": tf.gather(self._names.read_value(), rows), "scores": best}
-
-    def _scores(self, source: Any, relation: Any, candidates: Any, *, inverse: bool) -> Any:
-        dense = tf.zeros([1, 0])
-        if not self._reciprocal:
-            dense = tf.fill([tf.size(source), 1], float(inverse))
-        elif inverse:
-            # A relation's row is even and its inverse's the next; the inverse of an inverse is the relation.
-            relation = tf.bitwise.bitwise_xor(relation, tf.constant(1, tf.int64))
-        return self._predict(Batch({SOURCE: source, RELATION: relation, CANDIDATES: candidates}, {}, dense, None))

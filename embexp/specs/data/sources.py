@@ -7,7 +7,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, assert_never
 
 from pydantic import (
     AfterValidator,
@@ -298,6 +298,8 @@ class Split(Spec):
 class Source(Choice):
     """Keys of every source. Each also has a `label_column`, None if it has no labels."""
 
+    serving: ClassVar[str] = ""
+    """`module:function` of further signatures of a served model, see `runs.serving.saved_model`; "": there are none."""
     shuffle: bool = True
     """Read the training examples in a new order each epoch."""
     window: ExampleCount = 1_048_576

@@ -1,0 +1,99 @@
+"""A served model of a knowledge graph: scores of triples, and the best entities for queries.
+
+In a model of a knowledge graph with inverse relations in the table (`data.reciprocal`), a triple has two scores, that
+of its tail for (head, relation) and that of its head for (tail, inverse relation). The score of a triple is the former.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from embexp.data.batches import Batch
+from embexp.runs.serving.inputs import Served, traced
+from embexp.runs.serving.saved_model import Pieces, Signatures, check_counts
+from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, Triples
+
+
+def model(pieces: Pieces) -> TripleModel:
+    """The model of a run."""
+    data, ids = pieces.run.spec.data, pieces.columns.ids
+    assert isinstance(data, Triples)  # a rule between the settings
+    entities = ids[SOURCE]
+    return TripleModel(
+        pieces.step.predict,
+        pieces.vocabularies[entities],
+        pieces.vocabularies[ids[RELATION]],
+        pieces.run.vocabulary(entities).tokens(),
+        reciprocal=data.reciprocal,
+        parts=pieces.parts,
+    )
+
+
+class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
+    """A model that scores triples."""
+
+    def __init__(
+        self,
+        predict: Callable[[Batch], Any],
+        entities: Served,
+        relations: Served,
+        names: Sequence[str],
+        *,
+        reciprocal: bool,
+        parts: Sequence[Any],
+    ) -> None:
+        """Takes the pieces of a model.
+
+        Args:
+            predict: computes scores [B, C] of candidates [1, C] or [B, C].
+            names: of the entities, by row.
+            reciprocal: whether each relation's inverse has the row after it.
+            parts: what holds the variables that `predict` reads.
+        """
+        super().__init__()
+        self._predict, self._reciprocal = predict, reciprocal
+        self._entities, self._relations, self._parts = entities, relations, list(parts)
+        with tf.device("/cpu:0"):
+            self._names = tf.Variable(list(names), trainable=False, dtype=tf.string, name="entities")
+
+    def signatures(self) -> Signatures:
+        """Traces the signatures; those with `k` return the best k entities and their scores, best first."""
+        tokens, rows = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
+        count = tf.TensorSpec([], tf.int32)
+        return {
+            "serving_default": traced(self._triples, head=tokens, relation=tokens, tail=tokens),
+            "serving_ids": traced(self._triples, head=rows, relation=rows, tail=rows),
+            "tails": traced(self._tails, head=tokens, relation=tokens, k=count),
+            "heads": traced(self._heads, relation=tokens, tail=tokens, k=count),
+        }
+
+    def _triples(self, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
+        check_counts({"head": head, "relation": relation, "tail": tail})
+        candidates = self._entities.rows(tail)[:, None]
+        scores = self._scores(self._entities.rows(head), self._relations.rows(relation), candidates, inverse=False)
+        return {"predictions": tf.reshape(scores, [-1])}
+
+    def _tails(self, head: Any, relation: Any, k: Any) -> dict[str, Any]:
+        check_counts({"head": head, "relation": relation})
+        return self._best(self._entities.rows(head), self._relations.rows(relation), k, inverse=False)
+
+    def _heads(self, relation: Any, tail: Any, k: Any) -> dict[str, Any]:
+        check_counts({"tail": tail, "relation": relation})
+        return self._best(self._entities.rows(tail), self._relations.rows(relation), k, inverse=True)
+
+    def _best(self, source: Any, relation: Any, k: Any, *, inverse: bool) -> dict[str, Any]:
+        scores = self._scores(source, relation, tf.range(self._entities.size, dtype=tf.int64)[None], inverse=inverse)
+        best, rows = tf.math.top_k(scores, tf.minimum(k, self._entities.size))
+        return {"entities": tf.gather(self._names.read_value(), rows), "scores": best}
+
+    def _scores(self, source: Any, relation: Any, candidates: Any, *, inverse: bool) -> Any:
+        dense = tf.zeros([1, 0])
+        if not self._reciprocal:
+            dense = tf.fill([tf.size(source), 1], float(inverse))
+        elif inverse:
+            # A relation's row is even and its inverse's the next; the inverse of an inverse is the relation.
+            relation = tf.bitwise.bitwise_xor(relation, tf.constant(1, tf.int64))
+        return self._predict(Batch({SOURCE: source, RELATION: relation, CANDIDATES: candidates}, {}, dense, None))
