@@ -27,8 +27,7 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import RuntimeKind
-from embexp.specs.studies.choices import BASE, DESCRIPTIONS, GROWN, NoStudy, described, study_runs
-from embexp.specs.studies.weight_decay import DECAYS, FINAL
+from embexp.specs.studies.choices import BASE, DESCRIPTIONS, GROWN, NoStudy, study_runs
 from embexp.specs.tables import Storage, Table
 from embexp.specs.transforms.steps import Fit
 from embexp.stores import places
@@ -407,11 +406,8 @@ def _show_study(runs: Mapping[str, RunSpec], console: Console, *, scan: bool) ->
         for name, run in runs.items() if scan else ():  # the grown run has the rows that its base run will have
             after = prepare(run, stages, base=prepared[BASE] if name == GROWN else None)
             prepared[name] = after
-    total = len(runs) + (DECAYS[0] in runs)
     for number, (name, run) in enumerate(runs.items(), 1):
-        say(console, f"{number} of {total}, {name}: {described(name, run)}")
-        if name in DECAYS[1:]:  # all else is the same
-            continue
+        say(console, f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")
         if name in prepared:
             _show(from_prepared(prepared[name]), console)
             splits = prepared[name].data.scan.splits.items()
@@ -423,10 +419,7 @@ def _show_study(runs: Mapping[str, RunSpec], console: Console, *, scan: bool) ->
         else:
             _show(from_spec(run), console)
         say(console)
-    if total > len(runs):
-        say(console, f"{total} of {total}, {FINAL}: {DESCRIPTIONS[FINAL]}, and for as many epochs as it needed")
-    folders = [*runs, FINAL] if total > len(runs) else [*runs]
-    say(console, f"{total} runs, in the folders {', '.join(folders)}; then their comparison")
+    say(console, f"{len(runs)} runs, in the folders {', '.join(runs)}; then their comparison")
 
 
 def _length_line(prepared: Prepared) -> str:
