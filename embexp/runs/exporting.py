@@ -78,7 +78,6 @@ def export(
     *,
     tables: Collection[str] = (),
     binary: bool = False,
-    index: str | None = None,
     recall: float = 0.99,
     allow_code: Collection[str] = (),
     progress: Progress = quiet,
@@ -90,7 +89,6 @@ def export(
         kind: one of `ExportKind`.
         tables: names of the tables, for files; empty: all.
         binary: of word2vec, its binary form.
-        index: of an index, its library: faiss, hnswlib or usearch.
         recall: of an index, the share of the best 10 items that a search is to find.
         allow_code: functions that the recorded spec may run; a SavedModel of the user's own model needs its function.
 
@@ -106,11 +104,8 @@ def export(
     if out.exists():
         raise RunError(f"{out} already exists: give the export another name")
     check_place(out, str(out))
-    library = None
-    if kind is ExportKind.INDEX:
-        library = search_index.Library(index or "")
-        if fault := search_index.missing(library):
-            raise RunError(fault)
+    if kind is ExportKind.INDEX and (fault := search_index.missing()):
+        raise RunError(fault)
     with RunFolder(Path(run)).reading():
         source = earlier.open_run(Path(run), cache=caching.cache_folder(None))
         source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
@@ -148,7 +143,8 @@ def export(
                         _write_projector(source, rows, directory, progress=progress)
                     case ExportKind.VECTORS | ExportKind.INDEX:
                         assert recommended is not None
-                        shapes, facts = _write_sides(recommended, directory, out, library, recall, progress=progress)
+                        wanted = recall if kind is ExportKind.INDEX else None
+                        shapes, facts = _write_sides(recommended, directory, out, wanted, progress=progress)
         except OSError as error:
             raise RunError(f"{out} can't be written: {error.strerror or error}") from error
         return Exported(out, shapes, signatures, facts)
@@ -192,12 +188,11 @@ def _write_sides(
     found: Vectors,
     directory: Path,
     out: Path,
-    library: search_index.Library | None,
-    recall: float,
+    recall: float | None,
     *,
     progress: Progress,
 ) -> tuple[dict[str, tuple[int, int]], dict[str, Any]]:
-    """Writes the vectors of users and items with their tokens and, with a library, its index of the items.
+    """Writes the vectors of users and items with their tokens and, with a recall, an index of the items that has it.
 
     Returns:
         Rows and dim of both, and the facts about the index.
@@ -209,12 +204,10 @@ def _write_sides(
     """
     found.check_finite()
     users, items, facts = found.of_users, found.of_items, dict[str, Any]()
-    if library is not None:
+    if recall is not None:
         few = np.random.default_rng(0).permutation(len(users))[:_QUERIES]
-        index = search_index.build(items, users[few], library, recall=recall, progress=progress)
-        if index.added:
-            users, items = search_index.with_zero(users), search_index.lengthened(items)
-        index.index.save(directory / f"items.{library}", index.effort)
+        index = search_index.build(items, users[few], recall=recall, progress=progress)
+        index.index.save(directory / "items.faiss", index.effort)
         facts = index.facts
         files.write_text(directory / "index.json", json.dumps(facts, indent=2) + "\n")
     for name, rows, tokens in zip(("users", "items"), (users, items), found.tokens(), strict=True):

@@ -25,7 +25,6 @@ SAID = {
     "options": ("embexp run --config-n", ["--config-name"]),
     "options of an export": ("embexp export --re", ["--recall"]),
     "kinds of an export": ("embexp export DIR OUT --as v", ["vectors"]),
-    "libraries of an index": ("embexp export --index f", ["faiss"]),
     "options of a subcommand": ("embexp checkpoint list --v", ["--values", "--verify"]),
     "values of an option": ("embexp run --cfg h", ["hydra"]),
     "a node for --package": ("embexp run --cfg job -p featur", ["features"]),
