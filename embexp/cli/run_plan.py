@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
 from rich.table import Table as Rich
 
@@ -135,8 +134,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
 
 def _show_pretrained(prepared: Prepared, console: Console) -> None:
     content = prepared.tables.pretrained.as_json()
-    form = box.SIMPLE_HEAD if console.is_terminal else None
-    if (table := results.coverage_table(content, form)) is not None:
+    if (table := results.coverage_table(content, console)) is not None:
         console.print()
         console.print(table)
     for note in merged(prepared.notes):
