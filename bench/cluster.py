@@ -6,10 +6,9 @@ Each model trains with `strategy=cpu` and two threads, and with workers of one t
 Ratios of a step's time are taken within a round, and their median is reported. There is no network between workers on
 one machine, so this is what sharing costs by itself.
 
-Workers that a run starts itself share memory, so bytes are counted with workers started as by a scheduler. They are
-those of the loopback device, in a network namespace of its own where the system lets this user make one. Two runs
-of different length are compared, so that what a start sends is left out. The formula is that of docs/multi_worker.md,
-with the rooms that the run has recorded.
+Bytes are those of the loopback device, in a network namespace of its own where the system lets this user make one. Two
+runs of different length are compared, so that what a start sends is left out. The formula is that of
+docs/multi_worker.md, with the rooms that the run has recorded.
 """
 
 from __future__ import annotations

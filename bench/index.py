@@ -1,6 +1,6 @@
-"""Recall and speed of the indexes that `embexp export --index` writes, next to faiss' exact search.
+"""Recall and speed of the indexes that `embexp export --as index` writes, next to faiss' exact search.
 
-    python -m bench.index [--quick] [--library NAME]… [--json FILE]
+    python -m bench.index [--quick] [--json FILE]
 
 Data: uniform Gaussian rows, which no structure makes easier, and rows around 2,000 Gaussian centres, with queries drawn
 as the rows are. The index is tuned on 1,000 queries; recall@10 is that of 1,000 others, by what exact search finds for
@@ -47,7 +47,6 @@ def flat(rows: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, float]:
 def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
     parser = harness.parser("index", __doc__, quick="a tenth of the rows")
-    parser.add_argument("--library", action="append", choices=list(search_index.Library), help="(default: faiss)")
     options = parser.parse_args(argv)
     described = harness.introduce_in_a_line()
     count, results = 100_000 if options.quick else 1_000_000, {}
@@ -57,20 +56,19 @@ def main(argv: list[str]) -> int:
         asked = queries[1::2]
         truth, exact_speed = flat(rows, asked)
         print(f"\n{name}, {count:,} x {DIM}: faiss' exact search, {exact_speed:,.0f} queries per second", flush=True)
-        for library in options.library or [search_index.Library.FAISS]:
-            found = search_index.build(rows, queries, search_index.Library(library), recall=RECALL)
-            ours = found.index.search(search_index.with_zero(asked) if found.added else asked, K, found.effort)
-            recall = float(np.mean([len(np.intersect1d(*each)) / K for each in zip(ours, truth, strict=True)]))
-            again = flat(rows, asked[:500])[1]
-            ratio = found.queries_per_second / again
-            met = recall >= RECALL and found.queries_per_second >= SPEED
-            results[f"{name}, {library}"] = found.facts | {"recall": recall, "flat": again, "ratio": ratio, "met": met}
-            print(
-                f"{library:8} {found.form}, {found.effort}: built in {found.build_seconds:.0f} s; recall@{K}"
-                f" {recall:.4f}, {found.queries_per_second:,.0f} queries per second, {ratio:.1f} times exact search;"
-                f" >= {RECALL} and >= {SPEED:,} {harness.word(met)}",
-                flush=True,
-            )
+        found = search_index.build(rows, queries, recall=RECALL)
+        ours = found.index.search(asked, K, found.effort)
+        recall = float(np.mean([len(np.intersect1d(*each)) / K for each in zip(ours, truth, strict=True)]))
+        again = flat(rows, asked[:500])[1]
+        ratio = found.queries_per_second / again
+        met = recall >= RECALL and found.queries_per_second >= SPEED
+        results[name] = found.facts | {"recall": recall, "flat": again, "ratio": ratio, "met": met}
+        print(
+            f"{found.form}, {found.effort}: built in {found.build_seconds:.0f} s; recall@{K}"
+            f" {recall:.4f}, {found.queries_per_second:,.0f} queries per second, {ratio:.1f} times exact search;"
+            f" >= {RECALL} and >= {SPEED:,} {harness.word(met)}",
+            flush=True,
+        )
     harness.save(options.json, described, results=results)
     return 0 if all(each["met"] for each in results.values()) else 1
 

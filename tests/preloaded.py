@@ -27,8 +27,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-MEMORY = "EMBEXP_MEMORY"
-"""As `embexp.strategies.cluster.places` has it: the number of an open file that a worker inherits, too."""
 COMMANDS = "EMBEXP_TESTS_COMMANDS"
 """Variable of the environment with the folder of `commands` that all processes of a distributed run share."""
 
@@ -42,7 +40,7 @@ with socket.socket(socket.AF_UNIX) as to:
     to.connect({address!r})
     words = [os.path.basename(sys.argv[0]), sys.argv[1:], os.getcwd(), dict(os.environ), {executable!r}]
     request = json.dumps(words).encode()
-    files = array.array("i", [0, 1, 2, *([int(os.environ[{memory!r}])] if {memory!r} in os.environ else [])])
+    files = array.array("i", [0, 1, 2])
     to.sendmsg([len(request).to_bytes(8, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
     to.sendall(request)
     status = int(to.makefile().read() or 1)
@@ -65,10 +63,7 @@ def commands(folder: Path) -> Iterator[Path]:
             place.mkdir(exist_ok=True)
             for name in ("embexp", "python"):
                 command = place / name
-                text = _COMMAND.format(
-                    python=sys.executable, address=str(address), executable=executable, memory=MEMORY
-                )
-                command.write_text(text)
+                command.write_text(_COMMAND.format(python=sys.executable, address=str(address), executable=executable))
                 command.chmod(0o755)
         server = subprocess.Popen(
             [sys.executable, "-P", __file__, str(listening.fileno())],
@@ -128,7 +123,7 @@ def _reap(*_: Any) -> None:
 
 def _answer(asking: socket.socket) -> None:
     """Runs one command in a process of its own and sends its exit status."""
-    size, descriptors, _, _ = socket.recv_fds(asking, 8, 4)
+    size, descriptors, _, _ = socket.recv_fds(asking, 8, 3)
     left, request = int.from_bytes(size, "big"), b""
     while len(request) < left:
         request += asking.recv(left - len(request))
@@ -136,10 +131,9 @@ def _answer(asking: socket.socket) -> None:
     if child == 0:
         asking.close()
         name, words, directory, variables, executable = json.loads(request)
-        for number, descriptor in zip((0, 1, 2, int(variables.get(MEMORY, -1))), descriptors, strict=False):
-            if descriptor != number:
-                os.dup2(descriptor, number)
-                os.close(descriptor)
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
         os._exit(_run(name, words, directory, variables, executable))
     for descriptor in descriptors:
         os.close(descriptor)

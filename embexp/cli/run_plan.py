@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
 from rich.table import Table as Rich
 
@@ -24,8 +23,7 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import RuntimeKind
-from embexp.specs.studies.choices import BASE, DESCRIPTIONS, GROWN, NoStudy, described, study_runs
-from embexp.specs.studies.weight_decay import DECAYS, FINAL
+from embexp.specs.studies.choices import BASE, DESCRIPTIONS, GROWN, NoStudy, study_runs
 from embexp.specs.tables import Storage, Table
 from embexp.specs.transforms.steps import Fit
 from embexp.stores import places
@@ -133,8 +131,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
 
 def _show_pretrained(prepared: Prepared, console: Console) -> None:
     content = prepared.tables.pretrained.as_json()
-    form = box.SIMPLE_HEAD if console.is_terminal else None
-    if (table := results.coverage_table(content, form)) is not None:
+    if (table := results.coverage_table(content, console)) is not None:
         console.print()
         console.print(table)
     for note in merged(prepared.notes):
@@ -387,11 +384,8 @@ def _show_study(runs: Mapping[str, RunSpec], console: Console, *, scan: bool) ->
         for name, run in runs.items() if scan else ():  # the grown run has the rows that its base run will have
             after = prepare(run, stages, base=prepared[BASE] if name == GROWN else None)
             prepared[name] = after
-    total = len(runs) + (DECAYS[0] in runs)
     for number, (name, run) in enumerate(runs.items(), 1):
-        say(console, f"{number} of {total}, {name}: {described(name, run)}")
-        if name in DECAYS[1:]:  # all else is the same
-            continue
+        say(console, f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")
         if name in prepared:
             _show(from_prepared(prepared[name]), console)
             splits = prepared[name].data.scan.splits.items()
@@ -403,10 +397,7 @@ def _show_study(runs: Mapping[str, RunSpec], console: Console, *, scan: bool) ->
         else:
             _show(from_spec(run), console)
         say(console)
-    if total > len(runs):
-        say(console, f"{total} of {total}, {FINAL}: {DESCRIPTIONS[FINAL]}, and for as many epochs as it needed")
-    folders = [*runs, FINAL] if total > len(runs) else [*runs]
-    say(console, f"{total} runs, in the folders {', '.join(folders)}; then their comparison")
+    say(console, f"{len(runs)} runs, in the folders {', '.join(runs)}; then their comparison")
 
 
 def _length_line(prepared: Prepared) -> str:

@@ -1,4 +1,4 @@
-"""Tables of a report as columns of text: how cells and headings read, which columns fit, and how they are printed."""
+"""Tables of a report as columns of text: how cells and headings read, and how they are printed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from rich import box
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -18,13 +16,6 @@ from embexp.reports.record import text_of
 from embexp.system import printable, terminal
 
 MARK = "*"
-_GAP = 2
-"""Columns of the terminal between two columns of the table."""
-_LONGEST = 24
-"""Characters of a text, where room is short."""
-KEPT = 0
-SETTING, COMPARED, METRIC, FACT = 1, 100, 200, 300
-"""Ranks: where there is no room, the columns with the largest rank are left out first; `KEPT` are never."""
 _LARGE, _SMALL, _TINY = 1_000, 1e-3, 5e-5
 
 
@@ -35,63 +26,30 @@ class Column:
     Attributes:
         cells: from the first row to the last.
         right: whether they end at the right, as numbers do.
-        rank: columns with a larger rank are left out first; 0: never.
-        short: a shorter name, or "".
         best: row of the best value, or None.
     """
 
     heading: str
     cells: tuple[str, ...]
     right: bool = False
-    rank: int = KEPT
-    short: str = ""
     best: int | None = None
 
-    @property
-    def width(self) -> int:
-        """Of the widest cell or the heading."""
-        return max(map(cell_len, (self.heading, *self.cells)))
 
-
-def fitted(table: Sequence[Column], width: int) -> tuple[list[Column], list[str]]:
-    """The columns that fit into a width, and the headings of those left out.
-
-    Headings become shorter first, then long texts, and then columns go.
-    """
-    kept = list(table)
-    if _width(kept) > width:
-        kept = [replace(column, heading=column.short or column.heading) for column in kept]
-    if _width(kept) > width:
-        kept = [replace(column, heading=_cut(column.heading), cells=tuple(map(_cut, column.cells))) for column in kept]
-    left_out = []
-    while _width(kept) > width and (last := max(kept, key=lambda column: column.rank)).rank != KEPT:
-        left_out.append(last.heading)
-        kept.remove(last)
-    return kept, left_out[::-1]
-
-
-def print_table(table: Sequence[Column], console: Console, option: str) -> None:
-    """Prints a table, the row of the best value marked.
-
-    Args:
-        option: of `embexp report`, which writes the columns that are left out here.
-    """
+def print_table(table: Sequence[Column], console: Console) -> None:
+    """Prints a table, the row of the best value marked in the first column."""
     best = next((column.best for column in table if column.best is not None), None)
-    marks = [Column("", tuple(MARK if row == best else " " for row in range(len(table[0].cells))))]
-    framed = console.is_terminal  # a frame takes a column on each side, and one of the two between columns
-    kept, left_out = fitted([*marks, *table] if best is not None else table, console.width - 2 * framed)
-    padding = (0, 1 if framed else 2, 0, 0)
-    made = terminal.FittedTable(
-        box=box.SIMPLE_HEAD if framed else None, pad_edge=False, padding=padding, header_style="bold"
-    )
-    for column in kept:
+    first, *others = table
+    if best is not None:
+        other = "" if first.right else " " * (len(MARK) + 1)
+        cells = (f"{MARK} {cell}" if row == best else f"{other}{cell}" for row, cell in enumerate(first.cells))
+        first = replace(first, cells=tuple(cells))
+    made, columns = terminal.table(console, []), (first, *others)
+    for column in columns:
         made.add_column(Text(column.heading), justify="right" if column.right else "left", overflow="fold")
-    for row in range(len(table[0].cells)):
-        made.add_row(*(Text(column.cells[row], "bold green" if column.best == row else "") for column in kept))
+    for row in range(len(first.cells)):
+        made.add_row(*(Text(column.cells[row], "bold green" if column.best == row else "") for column in columns))
     console.print(made)
-    if left_out:
-        console.print(Text(f"left out for the width: {', '.join(left_out)}; {option} FILE has all"), soft_wrap=True)
-    if not framed:
+    if not console.is_terminal:
         console.print()
 
 
@@ -107,15 +65,6 @@ def as_html(table: Sequence[Column]) -> str:
             cells += f"<td{side}>{f'<b>{text}</b>' if column.best == row else text}</td>"
         rows.append(f"<tr>{cells}</tr>")
     return f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-
-
-def _width(table: Sequence[Column]) -> int:
-    return sum(column.width + _GAP for column in table)
-
-
-def _cut(text: str) -> str:
-    half = (_LONGEST - 1) // 2
-    return text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}"
 
 
 def numeric(text: str) -> bool:

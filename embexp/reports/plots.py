@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -171,19 +171,13 @@ def label_of(metric: str, task: Task) -> str:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Writes a figure into a PNG file, whole or not at all."""
-    with files.atomic_write(path) as file:
-        write_png(figure, file)
-    return path
-
-
-def write_png(figure: Figure, file: IO[bytes]) -> None:
-    """Writes a figure as PNG. Its text is shown as it is: `$` begins no formula."""
+    """Writes a figure into a PNG file, whole or not at all. Its text is shown as it is: `$` begins no formula."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
+    with files.atomic_write(path) as file, matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # shown as a box
         figure.savefig(file, format="png")
+    return path
 
 
 def one_line(text: str, longest: int) -> str:

@@ -23,7 +23,6 @@ from embexp.reports.grid import Column
 from embexp.reports.groups import CONFIDENCE, FEW, REPEATS, Group, of_setting
 from embexp.reports.jobs import changed_tables, in_use
 from embexp.reports.record import (
-    VECTORS,
     Record,
     Status,
     at,
@@ -383,9 +382,9 @@ def _metric_names(records: Sequence[Record]) -> list[str]:
 def show(report: Report, console: Console) -> None:
     """Prints a report."""
     if report.results:
-        grid.print_table(run_columns(report), console, "--csv")
+        grid.print_table(run_columns(report), console)
     if report.groups:
-        grid.print_table(setting_columns(report), console, "--json")
+        grid.print_table(setting_columns(report), console)
     for line in _lines(report):
         console.print(Text(line), soft_wrap=True)
 
@@ -402,7 +401,7 @@ def run_columns(report: Report) -> list[Column]:
         Column("job" if numbered else "run", tuple(names), right=numbered),
         *_settings(report.keys, records),
         *_data(report, records),
-        Column("status", tuple(status) if set(status) != {"completed"} else ("",), rank=grid.SETTING),
+        Column("status", tuple(status) if set(status) != {"completed"} else ("",)),
         *_metrics(report, best, lambda name: [grid.figure(record.metrics.get(name)) for record in records]),
         *_compared(report, lambda key: [grid.cell(key, at(record.summary, key)) for record in records]),
         Column("record", tuple("changed" if record.changes else "" for record in records)),
@@ -412,9 +411,8 @@ def run_columns(report: Report) -> list[Column]:
             "seconds": [record.seconds for record in records],
             "train_seconds": [record.train_seconds for record in records],
         }
-        for place, (name, values) in enumerate(times.items()):
-            cells = tuple("" if value is None else f"{value:.1f}" for value in values)
-            found.append(Column(name, cells, right=True, rank=grid.FACT + place))
+        for name, values in times.items():
+            found.append(Column(name, tuple("" if value is None else f"{value:.1f}" for value in values), right=True))
     return [column for column in found if any(column.cells)]
 
 
@@ -429,7 +427,7 @@ def setting_columns(report: Report) -> list[Column]:
         found.append(column)
         if column.heading == (report.tested or report.headlines[0]):
             interval = tuple(grid.interval(group.values.get(column.heading)) for group in groups)
-            found.append(Column(f"{CONFIDENCE:.0%} interval", interval, rank=grid.METRIC, short="interval"))
+            found.append(Column(f"{CONFIDENCE:.0%} interval", interval))
             found += _comparison(groups) if report.tested else []
     found += _compared(report, lambda key: [grid.spread(group.values.get(key), key) for group in groups])
     return [column for column in found if any(column.cells)]
@@ -437,42 +435,33 @@ def setting_columns(report: Report) -> list[Column]:
 
 def _settings(keys: Sequence[str], records: Sequence[Record]) -> list[Column]:
     """The columns of settings; one with the same value in all of several rows tells nothing, and is left out."""
-    short, found = grid.short_keys(keys), []
-    for place, key in enumerate(keys):
+    found = []
+    for key in keys:
         cells = tuple(grid.setting(record.value(key)) for record in records)
         if len(cells) < 2 or len(set(cells)) > 1:
-            right = all(map(grid.numeric, cells))
-            found.append(Column(key, cells, right=right, rank=grid.SETTING + place, short=short[key]))
+            found.append(Column(key, cells, right=all(map(grid.numeric, cells))))
     return found
 
 
 def _data(report: Report, records: Sequence[Record]) -> list[Column]:
     """A column with the digest of the data, if the runs have different data."""
     cells = tuple((record.data_digest or "")[:_DIGITS] for record in records)
-    return [Column("data", cells, rank=grid.SETTING)] if report.data_differs else []
+    return [Column("data", cells)] if report.data_differs else []
 
 
 def _metrics(report: Report, best: int | None, cells: Callable[[str], Sequence[str]]) -> Iterator[Column]:
-    """The columns of the metrics that are shown.
-
-    Kept where there is no room is what the runs are judged by, on validation data, and of a single such metric also on
-    test data.
-    """
-    for place, name in enumerate(report.headlines):
-        split, _, metric = name.partition(" ")
-        judged = metric in report.judges and (split == "validation" or metric == report.metric)
-        rank = grid.KEPT if judged or place == 0 else grid.METRIC + place
+    """The columns of the metrics that are shown."""
+    for name in report.headlines:
         marked = best if name == f"validation {report.metric}" else None
-        yield Column(name, tuple(cells(name)), right=True, rank=rank, best=marked)
+        yield Column(name, tuple(cells(name)), right=True, best=marked)
 
 
 def _compared(report: Report, cells: Callable[[str], Sequence[str]]) -> Iterator[Column]:
     """The columns of `output.compare`."""
     present = [key for key in report.compared if any(at(record.summary, key) is not None for record in report.results)]
     taken = ["job", "run", "runs", "status", "seconds", "train_seconds", *report.keys, *report.headlines]
-    for place, (key, heading) in enumerate(grid.headings(present, taken=taken).items()):
-        rank = grid.METRIC + len(report.headlines) if key.startswith(VECTORS) else grid.COMPARED
-        yield Column(heading, tuple(cells(key)), right=True, rank=rank + place)
+    for key, heading in grid.headings(present, taken=taken).items():
+        yield Column(heading, tuple(cells(key)), right=True)
 
 
 def _comparison(groups: Sequence[Group]) -> list[Column]:
@@ -484,8 +473,8 @@ def _comparison(groups: Sequence[Group]) -> list[Column]:
     )
     ps = tuple("" if result is None else grid.probability(result.adjusted) for result in results)
     return [
-        Column("difference", differences, right=True, rank=grid.METRIC),
-        Column("p (Holm)" if several else "p", ps, right=True, rank=grid.METRIC),
+        Column("difference", differences, right=True),
+        Column("p (Holm)" if several else "p", ps, right=True),
     ]
 
 

@@ -9,14 +9,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from embexp.records.folder import json_object
-from embexp.system.terminal import FittedTable
+from embexp.system import terminal
 
 _FILES = {
     "summary.json": "all results",
@@ -39,10 +38,7 @@ _NAME, _STORAGE, _UNMOVED, _FROZEN = "table", "storage", "never moved", "rows fr
 _NAMED = 30
 """Tables with a row of their own; further ones share one."""
 _USUAL = {_FROZEN: "0", _STORAGE: "variable"}
-"""Columns that are left out first where the width is too small, if they have only these cells."""
-_DIFFERENCE = "difference"
-_DISPENSABLE = ("MB", "dim")
-"""Columns that are left out after them."""
+"""Columns that are left out if they have only these cells."""
 _MOST_TOKENS = 5
 _MOST_CLASSES = 10
 """Classes whose confusion fits on a terminal; summary.json has that of more."""
@@ -62,16 +58,10 @@ class Results:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, restored values, tables of metrics, tables and pretrained files, files, and warnings."""
-        shown = frames(options)
         yield from self._headline()
         yield from self._restored()
-        tables = (
-            self._metrics(shown, options.max_width),
-            self._confusion(shown),
-            self._tables(shown, options.max_width),
-            self._pretrained(shown),
-        )
-        yield from spaced([table for table in tables if table is not None], shown)
+        tables = self._metrics(options), self._confusion(options), self._tables(options), self._pretrained(options)
+        yield from spaced([table for table in tables if table is not None], options)
         yield from map(Text, (*divided(self.summary), *fits(self.summary), *fused(self.summary)))
         yield from files(self.directory, self._existing())
         yield from warnings(self.summary)
@@ -113,47 +103,34 @@ class Results:
         if len(values) > _RESTORED:
             yield Text(f"  … and {len(values) - _RESTORED} more, in summary.json")
 
-    def _metrics(self, frames: box.Box | None, width: int) -> Table | None:
+    def _metrics(self, options: ConsoleOptions) -> Table | None:
         headings, rows = metric_rows(self.summary)
         if not rows:
             return None
-        indent, between = (2, 2) if frames is None else (4, 3)
-        columns = dict(zip(headings, zip(*rows, strict=True), strict=True))
-
-        def fits(broken: str) -> bool:
-            """Whether no word and no number has to be broken, with headings that are."""
-            widest = (max(map(len, (*name.split(broken), *cells))) for name, cells in columns.items())
-            return sum(widest) + between * (len(columns) - 1) <= width - indent
-
-        for name in (_DIFFERENCE, *(name for name in headings if name.startswith("constant ")), "train"):
-            if not fits(" "):
-                columns.pop(name, None)
-        written = [*columns] if fits("\n") else [name.replace(" ", "\n") for name in columns]
-        table = rich_table(frames, written[:1], written[1:])
-        for cells in zip(*columns.values(), strict=True):
+        table = terminal.table(options, headings[:1], right=headings[1:])
+        for cells in rows:
             table.add_row(*cells)
         return table
 
-    def _confusion(self, frames: box.Box | None) -> Table | None:
+    def _confusion(self, options: ConsoleOptions) -> Table | None:
         """Of the last split, if the classes have names: labels in rows, predictions in columns."""
         names, details = self.summary.get("classes") or (), self.summary.get("evaluation") or {}
         split = next((name for name in ("test", "validation") if (details.get(name) or {}).get("confusion")), None)
         if split is None or not 0 < len(names) <= _MOST_CLASSES:
             return None
-        table = rich_table(frames, [f"{split}: label"], [f"as {name}" for name in names])
+        table = terminal.table(options, [f"{split}: label"], right=[f"as {name}" for name in names])
         for name, counts in zip(names, details[split]["confusion"], strict=False):
             table.add_row(Text(name), *(f"{count:,.6g}" for count in counts))
         return table
 
-    def _tables(self, frames: box.Box | None, width: int) -> Table | None:
+    def _tables(self, options: ConsoleOptions) -> Table | None:
         facts = table_rows(self.summary)
         if not facts:
             return None
-        indent, between = (2, 2) if frames is None else (4, 3)
-        headings = _table_headings(facts, width - indent, between)
+        headings = [name for name in facts[0] if any(row[name] not in ("", _USUAL.get(name)) for row in facts)]
         left, after = [_NAME], [_STORAGE] if _STORAGE in headings else []
         right = [name for name in headings if name not in (*left, *after)]
-        table = rich_table(frames, left, [headings[name] for name in right], after)
+        table = terminal.table(options, left, right=right, after=after)
         for cells in facts:
             sums_up = cells is facts[-1] and len(facts) < len(self.summary["tables"])
             table.add_row(
@@ -165,17 +142,13 @@ class Results:
             )
         return table
 
-    def _pretrained(self, frames: box.Box | None) -> Table | None:
-        return coverage_table(json_object(self.directory / "coverage.json"), frames)
+    def _pretrained(self, options: ConsoleOptions) -> Table | None:
+        return coverage_table(json_object(self.directory / "coverage.json"), options)
 
 
-def frames(options: ConsoleOptions) -> box.Box | None:
-    """The lines of tables: none unless the output is a terminal."""
-    return box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
-
-
-def spaced(tables: Iterable[Table], frames: box.Box | None) -> Iterator[RenderableType]:
+def spaced(tables: Iterable[Table], options: ConsoleOptions) -> Iterator[RenderableType]:
     """Tables with an empty line around each; a framed one has its own."""
+    frames = terminal.frames(options)
     gap = [Text()] if frames is None else []
     for table in tables:
         yield from gap
@@ -231,18 +204,6 @@ def shown_path(path: Path) -> str:
     absolute = path.absolute()
     working_directory = Path(os.getcwd())
     return str(absolute.relative_to(working_directory) if absolute.is_relative_to(working_directory) else absolute)
-
-
-def rich_table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], after: Sequence[str] = ()) -> Table:
-    """An empty table with columns at the left, with numbers, and behind these."""
-    table = FittedTable(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in left:
-        table.add_column(name, overflow="fold")
-    for name in right:
-        table.add_column(name, justify="right")
-    for name in after:
-        table.add_column(name, overflow="fold")
-    return table
 
 
 def _joined(items: Sequence[tuple[str, str]]) -> Text:
@@ -302,7 +263,7 @@ def metric_rows(summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple
     intervals = {} if last is None or last not in by_split else details[last]["intervals"]
     headings = [f"95% on {last}"] if intervals else []
     headings += [f"{name.replace('_', ' ')} on {against}" for name in references]
-    headings += ["best possible on test", _DIFFERENCE] if compared else []
+    headings += ["best possible on test", "difference"] if compared else []
     rows = []
     for name in names:
         cells = [_four_decimals(values.get(name)) for values in by_split.values()]
@@ -338,31 +299,6 @@ def table_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     for key in ("rows", "bytes", "rows touched", _UNMOVED, _FROZEN):
         summed[key] = sum(each.get(key) or 0 for each in rest)
     return [*rows[:_NAMED], _row(summed, any_unmoved=any_unmoved)]
-
-
-def _table_headings(rows: Sequence[Mapping[str, str]], width: int, between: int) -> dict[str, str]:
-    """The columns that fit, with their headings, which get a second line where it saves a column.
-
-    Args:
-        rows: one at least.
-        width: in characters; if it is small, summary.json has what is left out.
-        between: blanks between two columns.
-    """
-
-    def fits(shown: Mapping[str, str]) -> bool:
-        widest = [max(map(len, (*shown[name].split("\n"), *(row[name] for row in rows)))) for name in shown]
-        return sum(widest) + between * (len(widest) - 1) <= width
-
-    shown = {name: name for name in rows[0]}
-    for name, usual in _USUAL.items():
-        if not fits(shown) and all(row[name] in ("", usual) for row in rows):
-            del shown[name]
-    if not fits(shown):
-        shown = {name: name.replace(" ", "\n") for name in shown}
-    for name in _DISPENSABLE:
-        if not fits(shown):
-            del shown[name]
-    return shown
 
 
 def _facts(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -407,12 +343,8 @@ def _share(count: int | None, total: int | None) -> str:
     return f"{count:,} ({100 * count / total:.3g}%)" if total and count else f"{count:,}"
 
 
-def coverage_table(content: Mapping[str, Any], frames: box.Box | None) -> Table | None:
-    """The coverage of each pretrained table; None if there is none.
-
-    Args:
-        frames: style of the table's lines; None for none.
-    """
+def coverage_table(content: Mapping[str, Any], to: Console | ConsoleOptions) -> Table | None:
+    """The coverage of each pretrained table; None if there is none."""
     tables: Mapping[str, Any] = content.get("tables") or {}
     if not tables:
         return None
@@ -423,7 +355,7 @@ def coverage_table(content: Mapping[str, Any], frames: box.Box | None) -> Table 
     if any(earlier):
         headings.insert(2, "rows dropped")
     what, source = ("new", "earlier run") if all(earlier) else ("missing", "file")
-    shown = rich_table(frames, ["pretrained"], headings, [f"most frequent {what}", source])
+    shown = terminal.table(to, ["pretrained"], right=headings, after=[f"most frequent {what}", source])
     for name, facts in tables.items():
         found, missing, dropped = facts["rows_pretrained"], facts["rows_missing"], facts.get("rows_dropped")
         occurrences = facts["occurrences"]

@@ -36,8 +36,9 @@ _NO_RESULT = ("run_id", "throughput", "fused_operations", "resumed_at", "baselin
 take no tests again: their tables are compared, and the files may be gone."""
 _OF_THE_PROCESS = ("seconds", "peak_anonymous_bytes", "graph_def_bytes", "total_graph_def_bytes")
 """The same of its `initialization`."""
-_OF_MESSAGES = ("shares_files", "rooms", "enlarged", "padding", "exchange_seconds")
-"""The same of its `cluster`: a run that was resumed began again with small messages, and took another time."""
+_OF_MESSAGES = ("shares_files", "rooms", "enlarged", "padding", "exchange_seconds", "transport")
+"""The same of its `cluster`: a run that was resumed began again with small messages, and took another time. Runs of
+earlier versions have a `transport`."""
 _OF_TRACKERS = ("TensorBoard: ", "MLflow: ", "Weights & Biases: ", "the projector's files ")
 """How warnings begin about what is not done again."""
 _VARIABLE = re.compile(r" \([^()]*\)")

@@ -22,6 +22,7 @@ from embexp.system.parallel import Progress
 
 _WIDE = 200
 """Columns where the output is no terminal: files and pipes have room, and a cell in two lines can't be read back."""
+_UNBOUNDED = 1_000_000
 _NARROW = 16
 """Columns of the terminal that a text gets at least, if it needs them: words one below the other are hard to read."""
 LONG = 10.0
@@ -71,17 +72,18 @@ def duration(seconds: float) -> str:
 
 
 class FittedTable(Table):
-    """A table that breaks no word on a terminal, where it can be avoided, and has no column without content.
+    """A table that breaks no word, where it can be avoided, and on a terminal has no column without content.
 
     Texts wrap at blanks, the widest columns first. Numbers, which are the columns at the right, don't wrap. Where the
     columns don't fit next to each other, the others are in another table below, which repeats the first column. A word
     is only broken if it does not fit next to a column that it must stand next to: after `/`, `_`, `.`, `,`, `=`, `:` or
-    `-`, if it has any. The output to files and pipes is as Rich makes it.
+    `-`, if it has any. What fits is as Rich makes it in files and pipes.
     """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the tables that the columns make."""
-        if not console.is_terminal or not self.rows:
+        natural = super().__rich_measure__(console, options.update(max_width=_UNBOUNDED)).maximum
+        if not self.rows or (not console.is_terminal and natural <= options.max_width):
             yield from super().__rich_console__(console, options)
             return
 
@@ -95,6 +97,8 @@ class FittedTable(Table):
         ]
         first, *others = [column for column in columns if any(map(str, column.cells))] or columns[:1]
         for number, block in enumerate(self._blocks(first, others, options.max_width)):
+            if number and self.box is None:
+                yield Text()
             yield from self._part(block, options.max_width, again=number > 0).__rich_console__(console, options)
 
     def _blocks(self, first: _Column, others: Sequence[_Column], width: int) -> Iterator[list[_Column]]:
@@ -196,7 +200,15 @@ def _wrapped(text: Text, width: int) -> Text:
     return Text("\n").join(text.divide(places)) if places else text
 
 
-def table(to: Console, left: Sequence[str], *, right: Sequence[str] = (), after: Sequence[str] = ()) -> Table:
+def frames(to: Console | ConsoleOptions) -> box.Box | None:
+    """The lines of tables: none unless the output is a terminal."""
+    ascii_only = to.ascii_only if isinstance(to, ConsoleOptions) else to.options.ascii_only
+    return box.SIMPLE_HEAD if to.is_terminal and not ascii_only else None
+
+
+def table(
+    to: Console | ConsoleOptions, left: Sequence[str], *, right: Sequence[str] = (), after: Sequence[str] = ()
+) -> Table:
     """An empty table, without frames where `to` is no terminal.
 
     Args:
@@ -204,8 +216,7 @@ def table(to: Console, left: Sequence[str], *, right: Sequence[str] = (), after:
         right: names of columns of numbers, after them.
         after: names of further columns of text.
     """
-    frames = box.SIMPLE_HEAD if to.is_terminal else None
-    made = FittedTable(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    made = FittedTable(box=frames(to), pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in left:
         made.add_column(name, overflow="fold")
     for name in right:

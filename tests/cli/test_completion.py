@@ -25,7 +25,6 @@ SAID = {
     "options": ("embexp run --config-n", ["--config-name"]),
     "options of an export": ("embexp export --re", ["--recall"]),
     "kinds of an export": ("embexp export DIR OUT --as v", ["vectors"]),
-    "libraries of an index": ("embexp export --index f", ["faiss"]),
     "options of a subcommand": ("embexp checkpoint list --v", ["--values", "--verify"]),
     "values of an option": ("embexp run --cfg h", ["hydra"]),
     "a node for --package": ("embexp run --cfg job -p featur", ["features"]),
@@ -93,7 +92,7 @@ def test_the_users_folder(tmp_path: Path) -> None:
 
 
 SHELL = """
-eval "$(embexp run -sc install=bash)"
+eval "$(embexp completion bash)"
 COMP_WORDBREAKS=$' \\t\\n"\\'@><=;|&(:'
 COMP_LINE=$1; COMP_POINT=${#1}; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
@@ -157,10 +156,6 @@ def test_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert f"-sc query={shell}" in script
-    assert commands.main(["-sc", f"install={shell}"]) == 0
-    assert capsys.readouterr().out == script
-    assert commands.main(["run", "-sc", f"uninstall={shell}"]) == 0
-    assert "_embexp_completion" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -168,8 +163,8 @@ def test_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["completion"], "embexp completion: for which shell?"),
         (["completion", "tcsh"], "embexp completion: there is no script for tcsh"),
-        (["run", "-sc"], "-sc takes one of install=SHELL"),
-        (["run", "-sc", "query=csh"], "SHELL is bash, zsh or fish"),
+        (["run", "-sc"], "-sc takes query=SHELL"),
+        (["run", "-sc", "query=csh"], "bash, zsh or fish: it is for"),
         (["run", "-sc", "query=bash"], "COMP_LINE, which is not set"),
     ],
 )

@@ -16,7 +16,6 @@ from embexp.config import composition
 from embexp.records.folder import RunFolder
 from embexp.runs import exporting
 from embexp.specs import fields
-from embexp.vectors import search_index
 from tests import short_runs
 
 
@@ -27,7 +26,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_kinds_are_those_of_python() -> None:
     assert (*exporting.ExportKind, *fields.names("exports")) == export.KINDS
-    assert tuple(search_index.Library) == export.LIBRARIES
 
 
 def test_it_says_what_it_wrote(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,17 +61,14 @@ def test_it_says_what_it_wrote(run: Path, tmp_path: Path, capsys: pytest.Capture
         ),
         (["RUN", "OUT", "--as", "npy", "--binary"], ["--binary is for --as word2vec"]),
         (["RUN", "OUT", "--as", "saved_model"], ["--as saved_model: it must be"]),
-        (["RUN", "OUT", "--as", "index"], ["of which library? Add --index faiss, hnswlib, usearch"]),
-        (["RUN", "OUT", "--index", "annoy"], ["--index annoy: it must be"]),
         (
-            ["RUN", "OUT", "--as", "npy", "--index", "faiss", "--recall", "99", "--table", "item"],
+            ["RUN", "OUT", "--as", "index", "--recall", "99", "--table", "item"],
             [
-                "--index writes an index, and --as npy something else: give one of them",
                 "--recall 99: it must be a number above 0 and at most 1, such as 0.99",
                 "--table is for tables: vectors and indexes are of users and items",
             ],
         ),
-        (["RUN", "OUT", "--as", "vectors", "--recall", "0.9"], ["--recall is for --index"]),
+        (["RUN", "OUT", "--as", "vectors", "--recall", "0.9"], ["--recall is for --as index"]),
     ],
 )
 def test_a_wrong_command_line(
@@ -94,8 +89,8 @@ def test_a_missing_library_and_a_run_without_users(
     assert commands.main(["recommend", str(run), "--history", str(tmp_path / "h.csv")]) == 1
     assert "task binary gives users and items no vectors" in capsys.readouterr().err
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert commands.main(["export", str(run), str(tmp_path / "a"), "--index", "hnswlib"]) == 2
-    assert "an index of hnswlib needs the package hnswlib, which is not installed: pip install hnswlib" in (
+    assert commands.main(["export", str(run), str(tmp_path / "a"), "--as", "index"]) == 2
+    assert "an index needs the package faiss-cpu, which is not installed: pip install faiss-cpu" in (
         capsys.readouterr().err
     )
     assert not (tmp_path / "a").exists()

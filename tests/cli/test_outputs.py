@@ -76,16 +76,13 @@ COMMANDS: dict[str, Callable[[Path, str], list[str]]] = {
     "report --html": lambda made, out: ["report", f"{made / 'runs'}", "--html", out],
     "schema": lambda made, out: ["schema", "optimizer", "--out", out],
     "checkpoint graph": lambda made, out: ["checkpoint", "graph", f"{made / RUN}", "-o", out],
-    "vectors evaluate": lambda made, out: [
-        "vectors", "evaluate", f"{made / 'v.npy'}", "--similarity", f"{made / 'pairs.csv'}", "--plot", out,
-    ],
     "vectors convert": lambda made, out: ["vectors", "convert", f"{made / 'v.npy'}", out],
     "new": lambda made, out: [
         "new", f"{made / DATA}", "--label", "rating", "--out", f"{Path(out).parent.parent}", "--name", Path(out).stem,
     ],
 }  # fmt: skip
 """Each command that writes a file which the user names: the command line for the data and an output."""
-ENDINGS = {"checkpoint graph": ".svg", "vectors evaluate": ".png", "vectors convert": ".vec", "new": ".yaml"}
+ENDINGS = {"checkpoint graph": ".svg", "vectors convert": ".vec", "new": ".yaml"}
 STRICT = ("vectors convert", "new")
 """What writes regular files only, and never replaces one without --force, not even its own."""
 

@@ -272,7 +272,7 @@ TESTS = ("--similarity", "pairs.csv", "--analogies", "questions.txt", "--categor
 
 
 def test_evaluate(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("evaluate", words, *TESTS, "--json", "--plot", "picture.png") == 0
+    assert run("evaluate", words, *TESTS, "--json") == 0
     content = json.loads(capsys.readouterr().out)
     assert (content["rows"], content["dim"], content["counted"]) == (40, 6, 40)
     (pairs,), (questions,), (kinds,) = content["similarity"], content["analogies"], content["categories"]
@@ -285,26 +285,23 @@ def test_evaluate(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert questions["each"][2]["3CosAdd"] is None
     assert kinds["purity"] > 0.8 > kinds["chance"]
-    assert words.with_name("picture.png").read_bytes().startswith(b"\x89PNG")
     assert run("evaluate", words, *TESTS, "--rows", "30") == 0
     out = capsys.readouterr().out
     assert "40 rows of dimension 6; the first 30 count\n" in out
     assert f"{pairs['spearman']:.4f}" in out
     assert run("evaluate", words, "--similarity", "pairs.csv", "--rows", "1") == 0
     assert "pairs.csv: too few of its words have a row; --json lists them" in capsys.readouterr().out
-    assert run("evaluate", words, *TESTS[:2], "--plot", "empty.png", "--rows", "1") == 0
 
 
 def test_compare(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("compare", words, "other.vec", "--json", "--count", "5", "--moved", "3", "--plot", "picture.png") == 0
+    assert run("compare", words, "other.vec", "--json", "--count", "5", "--moved", "3") == 0
     content = json.loads(capsys.readouterr().out)
     (pair,) = content["pairs"]
     assert (content["shared"], content["count"], len(pair["most"])) == (40, 5, 3)
     assert 0.3 < pair["overlap"]["mean"] < 1
     assert pair["distance"] < 0.2 < pair["unaligned"]
     assert pair["distance_percentiles"][100] == pytest.approx(pair["most"][0]["distance"])
-    assert words.with_name("picture.png").read_bytes().startswith(b"\x89PNG")
-    assert run("compare", words, "other.vec", words, "--plot", "all.png") == 0
+    assert run("compare", words, "other.vec", words) == 0
     out = capsys.readouterr().out
     assert out.startswith(
         f"a  {words}\nb  other.vec\nc  {words}\n\n40 shared tokens; the 10 nearest of all are compared\n"
@@ -373,10 +370,10 @@ QUALITY_FAULTS = {
     "no tests": (["evaluate", "words.vec"], 2, "name the tests: at least one of --similarity FILE, --analogies FILE"),
     "all at once": (["evaluate"], 2, "give one FILE_OR_RUN\n    name the tests: at least one of --similarity FILE"),
     "of another": (
-        ["compare", "words.vec", "other.vec", "--rows", "3", "--force", "--plot", "x.svg"],
+        ["compare", "words.vec", "other.vec", "--rows", "3", "--force"],
         2,
-        "compare has no option --rows: it belongs to evaluate\n"
-        "    --plot x.svg: the picture is a PNG, so its name must end in .png",
+        "compare has no option --force: it belongs to convert\n"
+        "    embexp vectors compare has no option --rows: it belongs to evaluate",
     ),
     "sample": (["compare", "words.vec", "other.vec", "--sample", "1"], 2, "--sample 1: it must be at least 2"),
     "no test file": (["evaluate", "words.vec", "--similarity", "x.csv"], 1, "x.csv: there is no such file"),

@@ -295,8 +295,8 @@ def test_text_of_configs_data_and_logs_stays_text(
     for seed in (0, 1):
         settings = {"note": f"{HOSTILE}{seed}", "__proto__": {"polluted": f"yes {seed}"}, f"key {HOSTILE}": seed}
         swept_runs.run(
-            sweep / f"run {seed}{HOSTILE}".replace("/", "∕"), method="assign", optimizer="adam", rate=0.1, dim=8,
-            seed=seed, evaluations=5, settings=settings, warnings=(HOSTILE,),
+            sweep / f"run {seed}{HOSTILE}".replace("/", "∕"), method=("assign", "scaffold")[seed], optimizer="adam",
+            rate=0.1, dim=8, seed=seed, evaluations=5, settings=settings, warnings=(HOSTILE,),
         )  # fmt: skip
     hostile_map = swept_runs.a_map(0, token=HOSTILE)
     page = written(tmp_path, sweep, title=HOSTILE, maps=[hostile_map], search={"by": HOSTILE, "metrics": [HOSTILE]})

@@ -9,7 +9,6 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from embexp.reports.grid import Column, fitted
 from embexp.reports.report import Report, report, run_columns, show
 from tests.reports.made_runs import ledger, run, spec, sweep
 
@@ -24,7 +23,7 @@ def test_runs_and_settings_over_seeds(tmp_path: Path) -> None:
     sweep(tmp_path, optimizers={"sgd": [1.0, 1.2, 1.1], "adam": [0.9, 1.0, 1.05]})
     lines = printed(report(tmp_path))
     assert lines[0].split("  ") == [
-        "", " job", "optimizer", "seed", "validation rmse", "test rmse", "test mae", "seconds",
+        "job", "optimizer", "seed", "validation rmse", "test rmse", "test mae", "seconds",
     ]  # fmt: skip
     assert lines[1].split() == ["*", "3", "adam", "0", "0.9000", "1.0000", "0.4500", "4.5"]
     assert lines[2].split() == ["0", "sgd", "0", "1.0000", "1.1000", "0.5000", "1.5"]
@@ -70,30 +69,11 @@ def test_a_wide_table_stays_readable(tmp_path: Path, width: int, terminal: bool)
         content = spec(optimizer__learning_rate=number / 10, **changes)
         run(tmp_path / f"{number}", content, validation={"rmse": 1.0 + number, "mae": 1}, test={"rmse": 1.0, "mae": 2})
     lines = printed(report(tmp_path), width, terminal=terminal)
-    [left_out] = [line for line in lines if line.startswith("left out for the width: ")]
-    assert all(cell_len(line) <= width for line in lines[: lines.index(left_out)])
-    assert "--csv FILE has all" in left_out
-    assert "validation rmse" in lines[0] + lines[1]
-    assert any("test rmse" in line for line in lines[:2])
-    rows = [line for line in lines if "1.0000" in line or "2.0000" in line or "3.0000" in line]
-    assert len(rows) == 3  # no row takes two lines
-
-
-def test_columns_that_are_left_out() -> None:
-    table = [
-        Column("a", ("x" * 10,), rank=0),
-        Column("train.steps", ("1",), rank=1, short="steps"),
-        Column("b", ("y" * 30,), rank=2),
-        Column("c", ("z" * 10,), rank=3),
-    ]
-    assert fitted(table, 100) == (table, [])
-    assert [column.heading for column in fitted(table, 63)[0]] == ["a", "steps", "b", "c"]
-    assert fitted(table, 63)[0][2].cells == ("y" * 30,)
-    assert [column.heading for column in fitted(table, 57)[0]] == ["a", "steps", "b", "c"]
-    kept, left_out = fitted(table, 45)
-    assert ([column.heading for column in kept], left_out) == (["a", "steps", "b"], ["c"])
-    assert kept[2].cells == ("yyyyyyyyyyy…yyyyyyyyyyy",)
-    assert fitted(table, 5)[1] == ["steps", "b", "c"]
+    assert all(cell_len(line) <= width for line in lines[:-1])  # the last is a sentence
+    words = " ".join(lines).split()
+    assert {"validation", "rmse", "mae"} <= set(words)
+    for value in ("1.0000", "2.0000", "3.0000"):
+        assert value in words  # no number is broken
 
 
 def test_columns_that_compare_ways_in(tmp_path: Path) -> None:

@@ -184,13 +184,13 @@ def test_vocabularies_that_another_version_would_make_are_not_used(
 
 
 def test_a_study_goes_on_with_the_data_of_its_runs_that_have_ended(tmp_path: Path) -> None:
-    data = write(tmp_path / "train.txt", "ratings", rows("ratings"))
-    words = [f"data.path={data}", "train.steps=2", "study=auto_decay", "study.values=[0,0.01]", *QUIET]
-    spec = embexp.compose(["experiment=ratings", "data.label=rating", f"output.cache={tmp_path / 'cache'}", *words])
+    data = write(tmp_path / "train.txt", "graph", rows("graph"))
+    words = [f"data.path={data}", "train.steps=2", "study=new_entities", *QUIET]
+    spec = embexp.compose(["experiment=knowledge_graph", f"output.cache={tmp_path / 'cache'}", *words])
     study = embexp.run(spec, tmp_path / "study").directory
     (study / "inventory.json").unlink()  # killed before it
     one_more(data)
     with pytest.raises(DataError, match=CHANGED):
         experiment.resume(study)
-    write(data, "ratings", rows("ratings"))
+    write(data, "graph", rows("graph"))
     assert experiment.resume(study).status == "completed"

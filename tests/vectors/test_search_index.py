@@ -8,12 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from embexp.errors import RunError
 from embexp.vectors import search_index
-from embexp.vectors.search_index import Library
 
 ROWS, DIM, QUERIES = 2_500, 12, 200
 
@@ -38,77 +35,27 @@ def recall(rows: np.ndarray, queries: np.ndarray, numbers: np.ndarray) -> float:
     return float(np.mean([len({*a} & {*b}) / len(a) for a, b in zip(best.tolist(), numbers.tolist(), strict=True)]))
 
 
-def read_back(library: Library, path: Path, facts: dict[str, object], queries: np.ndarray) -> np.ndarray:
-    """What the library finds with its own reader, and the effort that the facts name."""
-    effort = facts["effort"]
-    assert isinstance(effort, dict)
-    if library is Library.FAISS:
-        import faiss
-
-        return np.asarray(faiss.read_index(str(path)).search(queries, 10)[1])
-    if library is Library.HNSWLIB:
-        import hnswlib
-
-        index = hnswlib.Index("ip", queries.shape[1])
-        index.load_index(str(path))
-        index.set_ef(effort["ef"])
-        return np.asarray(index.knn_query(queries, 10)[0].astype(np.int64))
-    from usearch.index import Index
-
-    graph = Index.restore(str(path))
-    graph.expansion_search = effort["expansion_search"]
-    return np.asarray(graph.search(queries, 10).keys.astype(np.int64))
-
-
-@pytest.mark.parametrize(
-    ("library", "exact"),
-    [(Library.FAISS, True), (Library.FAISS, False), (Library.HNSWLIB, True), (Library.USEARCH, True)],
-)
+@pytest.mark.parametrize("exact", [True, False])
 def test_an_index_has_the_recall_that_it_says(
-    library: Library,
-    exact: bool,
-    rows: np.ndarray,
-    queries: np.ndarray,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    exact: bool, rows: np.ndarray, queries: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip(str(library))
+    faiss = pytest.importorskip("faiss")
     monkeypatch.setattr(search_index, "_SECONDS", 0.0)
     if not exact:
         monkeypatch.setattr(search_index, "_EXACT", 10)
-    found = search_index.build(rows, queries, library, recall=0.95)
-    assert found.added == (library is not Library.FAISS)
-    assert (found.form == "Flat") == (library is Library.FAISS and exact)
+    found = search_index.build(rows, queries, recall=0.95)
+    assert (found.form == "Flat") == exact
     asked = queries[1::2]
-    taken = search_index.with_zero(asked) if found.added else asked
-    own = recall(rows, asked, found.index.search(taken, 10, found.effort))
+    own = recall(rows, asked, found.index.search(asked, 10, found.effort))
     assert own == pytest.approx(found.recall, abs=1e-9)
     assert own >= 0.93  # what was tuned are other queries
-    assert (found.rows, found.dim, found.queries) == (ROWS, DIM + found.added, QUERIES // 2)
+    assert (found.rows, found.dim, found.queries) == (ROWS, DIM, QUERIES // 2)
     assert found.queries_per_second > 0
     found.index.save(tmp_path / "index", found.effort)
-    assert recall(rows, asked, read_back(library, tmp_path / "index", found.facts, taken)) == pytest.approx(own)
-    one = found.index.search(taken[:1], 10, found.effort)
+    read_back = faiss.read_index(str(tmp_path / "index")).search(asked, 10)[1]
+    assert recall(rows, asked, np.asarray(read_back)) == pytest.approx(own)
+    one = found.index.search(asked[:1], 10, found.effort)
     assert one.shape == (1, 10)
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 8))
-def test_rows_of_one_length_have_the_same_products(seed: int, count: int, dim: int) -> None:
-    random = np.random.default_rng(seed)
-    rows, queries = (random.normal(size=(count, dim)).astype(np.float32) for _ in range(2))
-    longer = search_index.lengthened(rows).astype(np.float64)
-    lengths = np.linalg.norm(longer, axis=1)
-    np.testing.assert_allclose(lengths, np.linalg.norm(rows.astype(np.float64), axis=1).max(), rtol=1e-6)
-    assert not search_index.lengths_differ(longer)
-    np.testing.assert_array_equal(
-        search_index.with_zero(queries).astype(np.float64) @ longer.T,
-        np.pad(queries, ((0, 0), (0, 1))).astype(np.float64) @ np.pad(rows, ((0, 0), (0, 1))).astype(np.float64).T,
-    )
-
-
-def test_rows_of_unit_length_stay_as_they_are(rows: np.ndarray) -> None:
-    assert search_index.lengths_differ(rows)
-    assert not search_index.lengths_differ(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
 class Partial:
@@ -134,15 +81,15 @@ def test_it_takes_the_least_effort_that_is_enough(
     monkeypatch.setattr(search_index, "_forms", lambda *_: iter([Partial]))
     monkeypatch.setattr(search_index, "_SECONDS", 0.0)
     monkeypatch.setattr(search_index.metadata, "version", lambda _: "0")
-    found = search_index.build(rows, queries, Library.FAISS, recall=asked)
+    found = search_index.build(rows, queries, recall=asked)
     assert found.effort == {"found": int(np.ceil(10 * asked))}
     assert found.recall == pytest.approx(np.ceil(10 * asked) / 10)
 
 
 def test_a_recall_that_is_not_reached(rows: np.ndarray, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "_forms", lambda *_: iter([Partial]))
-    with pytest.raises(RunError, match=r"usearch: recall@10 is 0\.9000 .* less than the 0\.99 .*lower recall"):
-        search_index.build(rows, queries, Library.USEARCH)
+    with pytest.raises(RunError, match=r"recall@10 is 0\.9000 .* less than the 0\.99 .*lower recall"):
+        search_index.build(rows, queries)
 
 
 def test_equal_rows_stand_for_each_other(rows: np.ndarray, queries: np.ndarray) -> None:
@@ -158,10 +105,8 @@ def test_equal_rows_stand_for_each_other(rows: np.ndarray, queries: np.ndarray) 
 
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    for library, package in zip(Library, ("faiss-cpu", "hnswlib", "usearch"), strict=True):
-        told = search_index.missing(library)
-        assert told is not None
-        assert f"of {library} needs" in told
-        assert told.endswith(f"pip install {package}")
+    told = search_index.missing()
+    assert told is not None
+    assert told.endswith("which is not installed: pip install faiss-cpu")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
-    assert search_index.missing(Library.FAISS) is None
+    assert search_index.missing() is None

@@ -1,4 +1,4 @@
-"""`embexp completion`, and `embexp run -sc` as in Hydra: completion of the command line in bash, zsh and fish.
+"""`embexp completion`, and `embexp -sc`, which its scripts call: completion of the command line in bash, zsh and fish.
 
 Imports neither Hydra nor pydantic.
 """
@@ -31,8 +31,6 @@ to the start-up file of your shell:
     bash    eval "$(embexp completion bash)"
     zsh     eval "$(embexp completion zsh)"        (after compinit)
     fish    embexp completion fish | source
-
-Hydra's form works too: eval "$(embexp run -sc install=bash)", and -sc uninstall=bash.
 """
 
 _BASH = """\
@@ -87,12 +85,6 @@ complete -c embexp -f -a '(_embexp_completion)'
 """
 
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-
-_UNINSTALL = {
-    "bash": "complete -r embexp\nunset -f _embexp_completion\n",
-    "zsh": "compdef -d embexp\nunfunction _embexp_completion\n",
-    "fish": "complete -c embexp -e\nfunctions -e _embexp_completion\n",
-}
 _COMPOSING = ("run", "plan")
 """Commands whose arguments are overrides."""
 _SHORT = {"-cd": "--config-dir", "-cp": "--config-path", "-cn": "--config-name", "-c": "--cfg", "-p": "--package"}
@@ -116,20 +108,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def shell_completion(arguments: Sequence[str]) -> int:
-    """Answers `-sc` with the other arguments, as Hydra does: `install=SHELL`, `uninstall=SHELL`, `query=SHELL`.
-
-    A query reads the command line from the variables COMP_LINE and COMP_POINT, and prints a candidate per line.
+    """Answers `-sc query=SHELL`: a candidate per line for the command line in the variables COMP_LINE and COMP_POINT.
 
     Raises:
-        CommandLineError: it is none of these three.
+        CommandLineError: the arguments are others.
     """
     action, _, shell = (arguments[0] if len(arguments) == 1 else "").partition("=")
-    if action not in ("install", "uninstall", "query") or shell not in _SCRIPTS:
-        rule = "-sc takes one of install=SHELL, uninstall=SHELL and query=SHELL; SHELL is bash, zsh or fish"
-        raise CommandLineError(rule)
-    if action != "query":
-        print((_SCRIPTS if action == "install" else _UNINSTALL)[shell], end="")
-        return DONE
+    if action != "query" or shell not in _SCRIPTS:
+        raise CommandLineError("-sc takes query=SHELL, bash, zsh or fish: it is for the scripts of `embexp completion`")
     if (line := os.environ.get("COMP_LINE")) is None:
         raise CommandLineError("-sc query reads the command line from the variable COMP_LINE, which is not set")
     point = os.environ.get("COMP_POINT", "")

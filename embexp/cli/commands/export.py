@@ -14,10 +14,9 @@ from embexp.specs.fields import names, path_of
 from embexp.system.printable import print
 
 KINDS = ("savedmodel", "npy", "word2vec", "projector", *names("exports"))
-LIBRARIES = ("faiss", "hnswlib", "usearch")
 HELP = """\
 usage: embexp export RUN OUT --as savedmodel|npy|word2vec|projector|vectors|index [--table NAME] [--binary]
-                     [--index faiss|hnswlib|usearch] [--recall SHARE] [--allow-code M:F]
+                     [--recall SHARE] [--allow-code M:F]
 
 Writes a finished run into OUT, a new directory, for programs without embexp. Tables are written in blocks, so they
 may be larger than memory.
@@ -28,9 +27,9 @@ may be larger than memory.
     --as word2vec     Writes for each table word2vec's text, NAME.vec, of the rows that have a token.
     --as projector    Writes the files of TensorBoard's Embedding Projector: tensorboard --logdir OUT.
     --as vectors      Writes users.npy and items.npy of a recommendation, whose products are scores, and their tokens.
-    --index LIBRARY   Writes these, items.LIBRARY, an index of items by faiss, hnswlib or usearch, and index.json
-                      with its recall@10 and queries per second, measured on this machine. It stands for --as index.
-    --recall SHARE    With --index, the share of the 10 best items that searches are tuned to find (default: 0.99).
+    --as index        Writes these, items.faiss, an index of items by faiss, and index.json with its recall@10 and
+                      queries per second, measured on this machine.
+    --recall SHARE    With index, the share of the 10 best items that searches are tuned to find (default: 0.99).
     --table NAME      With npy, word2vec and projector, writes only this table. It may be repeated.
     --binary          With word2vec, writes its binary form, NAME.bin.
     --allow-code MODULE:FUNCTION
@@ -64,14 +63,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.needs("out", "where to? Give a new directory, OUT")
     parser.add_argument("--as", dest="kind", choices=KINDS)
     parser.add_argument("--table", action="append", default=[])
-    parser.add_argument("--index", choices=LIBRARIES)
     parser.add_argument("--recall")
     parser.switches("--binary")
     options = parser.parse(arguments, _faults)
-    kind = "index" if options.index else options.kind
-    rest = [options.out, *(["--index", options.index] if options.index else ["--as", kind])]
+    kind = options.kind
     runs_model = kind == "savedmodel" or path_of("exports", kind) is not None
-    check_finished(options.directory, "export", *rest, allow_code=options.allow_code if runs_model else None)
+    allowed = options.allow_code if runs_model else None
+    check_finished(options.directory, "export", options.out, "--as", kind, allow_code=allowed)
     from embexp.cli import stages
     from embexp.system import environment
 
@@ -88,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
             binary=options.binary,
             allow_code=options.allow_code,
             progress=shown,
-            **({"index": options.index, "recall": float(options.recall or 0.99)} if options.index else {}),
+            **({} if options.recall is None else {"recall": float(options.recall)}),
         )
     for name, (rows, dim) in exported.tables.items():
         what = "vectors of" if runs_model and kind != "savedmodel" else "table"
@@ -97,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"signature {signature}: {', '.join(f'{name} {what}' for name, what in inputs.items())}")
     if found := exported.facts:
         effort = "".join(f", {name} {value}" for name, value in found["effort"].items())
-        print(f"index of {options.index} {found['version']}: {found['form']}{effort}")
+        print(f"index of faiss {found['version']}: {found['form']}{effort}")
         print(
             f"recall@{found['k']} {found['recall']:.4f}, {found['queries_per_second']:,.0f} queries per second; exact:"
             f" {found['exact_queries_per_second']:,.0f} ({found['queries']:,} queries, {found['threads']} threads)"
@@ -109,20 +107,15 @@ def main(arguments: Sequence[str]) -> int:
 def _faults(options: argparse.Namespace) -> Iterator[str]:
     if options.out is not None and Path(options.out).exists():
         yield f"{options.out} already exists: give OUT another name"
-    if options.index is None:
-        if options.kind is None:
-            yield f"as what? Add --as {', '.join(KINDS)}, or --index"
-        elif options.kind == "index":
-            yield f"of which library? Add --index {', '.join(LIBRARIES)}"
-        if options.recall is not None:
-            yield "--recall is for --index"
-    else:
-        if options.kind not in (None, "index"):
-            yield f"--index writes an index, and --as {options.kind} something else: give one of them"
+    if options.kind is None:
+        yield f"as what? Add --as {', '.join(KINDS)}"
+    if options.kind == "index":
         yield from _faults_of_index(options)
+    elif options.recall is not None:
+        yield "--recall is for --as index"
     if options.table and options.kind == "savedmodel":
         yield "--table is for files: a SavedModel needs all tables of the run"
-    elif options.table and (options.index or options.kind in ("vectors", "index")):
+    elif options.table and options.kind in ("vectors", "index"):
         yield "--table is for tables: vectors and indexes are of users and items"
     if options.binary and options.kind != "word2vec":
         yield "--binary is for --as word2vec"
@@ -131,7 +124,7 @@ def _faults(options: argparse.Namespace) -> Iterator[str]:
 def _faults_of_index(options: argparse.Namespace) -> Iterator[str]:
     from embexp.vectors import search_index
 
-    if fault := search_index.missing(search_index.Library(options.index)):
+    if fault := search_index.missing():
         yield fault
     if options.recall is not None and not re.fullmatch(r"0?\.\d*[1-9]\d*|1(\.0*)?", options.recall):
         yield f"--recall {options.recall}: it must be a number above 0 and at most 1, such as 0.99"

@@ -47,7 +47,6 @@ options
     -c, --cfg WHAT         Only shows the config: job (the experiment's), hydra or all.
     -p, --package NODE     With --cfg, shows only this node, such as tables.item.
     --resolve              With --cfg, resolves interpolations.
-    -sc                    Installs completion in a shell: see `embexp completion --help`.
     --spec FILE            Runs a recorded spec: the spec.json of a run, or its directory. Only train.steps,
                            train.epochs, output, checkpoint and hydra.run.dir can be overridden.
     --allow-code M:F       Allows the function F of the module M to be run; can be repeated. A config of your own needs

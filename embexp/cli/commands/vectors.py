@@ -54,10 +54,9 @@ RUN is the folder of a finished run: convert writes those rows of its table that
     --cache DIR           Names the cache of parsed text (default: embexp's cache).
     --json                With all but convert, prints one JSON object instead of text, with all tokens as they are;
                           in text, a control character in a token is replaced by a picture of it.
-    --force               Replaces OUT and PNG if there is such a file.
+    --force               With convert, replaces OUT if there is such a file.
     --count N             With neighbors and compare, finds N rows for each token (default: 10).
     --table NAME          With all but info, names the table of a run, if it has several.
-    --plot PNG            With evaluate and compare, also draws the figures.
     --similarity FILE…    With evaluate: pairs of words and a number, as WordSim-353, SimLex-999, MEN and others have.
     --analogies FILE…     With evaluate: lines of four words, in sections that begin with `: NAME`, as Google's.
     --categories FILE…    With evaluate: a word and its category per line, or sections of words.
@@ -107,8 +106,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("operands", nargs="*")
     parser.add_argument("--format", type=Format, choices=list(Format), metavar="FORMAT")
     parser.values("--key", "--token-column", "--cache", "--table")
-    for name in ("tokens", "plot"):
-        parser.add_argument(f"--{name}", type=Path)
+    parser.add_argument("--tokens", type=Path)
     parser.add_argument("--invalid-text", choices=list(InvalidText), type=InvalidText)
     parser.add_argument("--non-finite", choices=list(NonFinite), type=NonFinite)
     parser.add_argument("--header-count", choices=list(HeaderCount), type=HeaderCount)
@@ -130,11 +128,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     of_runs, of_evaluate, of_compare = ACTIONS[1:], ("evaluate",), ("compare",)
     belong = {
         "json": ("info", "neighbors", "evaluate", "compare"),
-        "force": ("convert", "evaluate", "compare"),
+        "force": ("convert",),
         "count": ("neighbors", "compare"),
         "table": of_runs,
         "allow_code": of_runs,
-        "plot": ("evaluate", "compare"),
         **dict.fromkeys((*_TESTS, "rows", "match_case"), of_evaluate),
         **dict.fromkeys(("sample", "moved"), of_compare),
     }
@@ -148,14 +145,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         for name, least in _NUMBERS.items()
         if (value := getattr(options, name)) is not None and value < least
     ]
-    if options.plot is not None and options.plot.suffix.lower() != ".png":
-        faults.append(f"--plot {options.plot}: the picture is a PNG, so its name must end in .png")
     if faults:
         raise CommandLineError("\n    ".join(faults))
-    if options.plot is not None:
-        command = f"vectors {options.action}"
-        read = [*options.operands, *(file for name in _TESTS for file in getattr(options, name))]
-        options.plot = output(options.plot, command, option="--plot", inputs=read, force=options.force)
     return options
 
 
@@ -300,21 +291,14 @@ def _runs_of(path: Path) -> list[Path]:
 
 
 def _written(content: Mapping[str, Any], options: argparse.Namespace, what: str) -> None:
-    """Prints what was measured, and draws it."""
+    """Prints what was measured."""
     from embexp.cli import vector_quality
     from embexp.cli.commands.finished import write_json
 
-    if options.plot is not None:
-        from embexp.reports import vector_plots
-
-        with options.plot.opened() as file:
-            vector_plots.write(content, file)
     if options.json:
         write_json(content)
-        return
-    (vector_quality.show_evaluation if what == "evaluation" else vector_quality.show_comparison)(content)
-    if options.plot is not None:
-        print(f"written: {options.plot.named}")
+    else:
+        (vector_quality.show_evaluation if what == "evaluation" else vector_quality.show_comparison)(content)
 
 
 def _rows(path: Path, options: argparse.Namespace, stages: Stages, *, whole: bool) -> tuple[Rows, Tokens, list[Path]]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +23,7 @@ from embexp.runs.studies import stages
 from embexp.specs.data.graphs import CANDIDATES
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import BASE, FULL, GROWN
-from embexp.system import digests
+from embexp.system import digests, terminal
 from embexp.training.loop import Replay
 
 COMPARED = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10", "mean_rank", "mrr_tails", "mrr_heads")
@@ -246,15 +245,14 @@ class Comparison:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, the table of the runs, a summary, and the files."""
         yield stages.headline(self.summary)
-        frames = results.frames(options)
-        yield from results.spaced([self._table(frames)], frames)
+        yield from results.spaced([self._table(options)], options)
         yield from self._sentences()
         yield from results.files(self.directory, _FILES.items())
         yield from results.warnings(self.summary)
 
-    def _table(self, frames: box.Box | None) -> Table:
+    def _table(self, options: ConsoleOptions) -> Table:
         runs = self.summary["runs"]
-        table = results.rich_table(frames, [""], list(runs))
+        table = terminal.table(options, [""], right=list(runs))
         figures: dict[str, Callable[[Any], str]] = {
             "entities": lambda run: f"{run['rows'][self.summary['entities']]:,}",
             "triples trained": lambda run: f"{run['trained_triples']:,}",

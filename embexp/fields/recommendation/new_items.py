@@ -28,7 +28,7 @@ from embexp.runs.studies import stages
 from embexp.specs.models import Recommender
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import BASE, study_runs
-from embexp.system import caching, digests, files
+from embexp.system import caching, digests, files, terminal
 from embexp.training import intervals, ranking
 from embexp.training.loop import Replay
 from embexp.training.ranking import Lister
@@ -287,16 +287,15 @@ class Served:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, a table for each part, what was chosen, the files and warnings."""
         yield stages.headline(self.summary)
-        frames = results.frames(options)
         parts = self.summary.get("served", {})
-        yield from results.spaced([self._table(part, methods, frames) for part, methods in parts.items()], frames)
+        yield from results.spaced([self._table(part, methods, options) for part, methods in parts.items()], options)
         yield from map(Text, self._sentences())
         yield from results.files(self.directory, _FILES.items())
         yield from results.warnings(self.summary)
 
-    def _table(self, part: str, methods: Mapping[str, Any], frames: Any) -> Table:
+    def _table(self, part: str, methods: Mapping[str, Any], options: ConsoleOptions) -> Table:
         names = [name for name in next(iter(methods.values()))["metrics"] if name.startswith(_SHOWN)]
-        table = results.rich_table(frames, [""], names)
+        table = terminal.table(options, [""], right=names)
         table.title, table.title_justify, table.title_style = _PARTS[part], "left", "bold"
         for method, measured in methods.items():
             table.add_row(_METHODS[method], *(f"{measured['metrics'][name]:.4f}" for name in names))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from rich.text import Text
 
-from embexp.errors import DivergedError, RunError
+from embexp.errors import RunError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder, check_code, json_object, named_functions
 from embexp.runs import experiment
@@ -25,8 +24,6 @@ from embexp.training.loop import Replay
 
 _SECONDS = "seconds.json"
 """How long each run took that has ended, for a study that is resumed."""
-DIVERGED: Mapping[str, Any] = MappingProxyType({"status": "diverged"})
-"""What is known of a run that diverged, where that is no error."""
 STAGES = ("setup", "training", "finishing")
 
 Summarise = Callable[[Mapping[str, Mapping[str, Any]], bool], Mapping[str, Any]]
@@ -34,23 +31,12 @@ Summarise = Callable[[Mapping[str, Mapping[str, Any]], bool], Mapping[str, Any]]
 study."""
 
 
-Following = Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, RunSpec]]
-"""From the summaries of the runs that are known before to the specs of those that depend on them."""
-
-
-def run(
-    spec: RunSpec,
-    directory: Path,
-    observer: Observer,
-    summarise: Summarise,
-    following: Following | None = None,
-) -> RunResult:
+def run(spec: RunSpec, directory: Path, observer: Observer, summarise: Summarise) -> RunResult:
     """Does the runs of a study, until one is interrupted, and writes the study's summary.
 
     Args:
         directory: of the study; it exists. Runs that an earlier process has begun there are completed.
         summarise: may write files of the study, too.
-        following: makes further runs, where there are some. The runs before them may diverge, which is their result.
 
     Raises:
         DataError: a file, or the data of a run that has ended, was changed since the study was interrupted.
@@ -61,38 +47,23 @@ def run(
     inventory.unseal(directory)
     folder.write_spec(spec)
     runs: dict[str, dict[str, Any]] = {}
-    specs = dict(choices.study_runs(spec, directory))
-    total, more, ended = len(specs) + (following is not None), following, True
-    while len(runs) < len(specs) or more is not None:
-        if len(runs) == len(specs) and more is not None:
-            specs.update(more(runs))
-            more = None
-            continue
-        name = [*specs][len(runs)]
-        run_spec, diverging = specs[name], more is not None
-        observer.announce(f"{len(runs) + 1} of {total}, {name}: {choices.described(name, run_spec)}")
+    specs, ended = choices.study_runs(spec, directory), True
+    for number, (name, run_spec) in enumerate(specs.items(), 1):
+        observer.announce(f"{number} of {len(specs)}, {name}: {choices.DESCRIPTIONS[name]}")
         seconds, stage, clock = json_object(noted), RunFolder(directory / name), Clock()
-        if name in seconds and (not seconds[name] or stage.summary.exists()):
+        if name in seconds and stage.summary.exists():
             if stage.manifest.exists():  # what follows is compared with it
                 check_recorded_data(stage, run_spec)
-            runs[name] = {**(stage.read_summary() if seconds[name] else DIVERGED), "seconds": seconds[name]}
+            runs[name] = {**stage.read_summary(), "seconds": seconds[name]}
             continue
         timed = Observer(lambda clock=clock: [clock, *observer.listeners()], observer.progress)  # type: ignore[misc]
         files.make_directories(stage.path)
         with stage.writing():
             files.remove_leftovers(stage.path)
-            try:
-                if stage.spec.exists():  # that the study's spec may name its code has been checked
-                    result = experiment.resume_run(stage.path, run_spec, None, named_functions(run_spec), timed)
-                else:
-                    result = single.run(run_spec, stage.path, timed)
-            except DivergedError as error:
-                if not diverging:
-                    raise
-                observer.say(f"{name} diverged: {error}")
-                runs[name] = {**DIVERGED, "seconds": None}
-                folder.write_json(noted, seconds | {name: None})
-                continue
+            if stage.spec.exists():  # that the study's spec may name its code has been checked
+                result = experiment.resume_run(stage.path, run_spec, None, named_functions(run_spec), timed)
+            else:
+                result = single.run(run_spec, stage.path, timed)
             runs[name] = {**result.summary, "seconds": clock.seconds()}
             if result.status == "interrupted":
                 ended = False

@@ -25,7 +25,6 @@ from embexp.specs.freezing import FreezeOldRows, NoFreeze
 from embexp.specs.losses import Newcomers
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 from embexp.specs.running import Key, Save
-from embexp.specs.studies.weight_decay import DECAYS, FINAL, AutoDecay
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -36,8 +35,6 @@ DESCRIPTIONS: Mapping[str, str] = {
     BASE: "trained without what is new",
     GROWN: "base with rows for them, only new rows are trained",
     FULL: "all trained from the start",
-    **dict.fromkeys(DECAYS, "a weight decay"),
-    FINAL: "the best weight decay, with all of the training data",
 }
 """Descriptions of the runs of studies, by name, which is also their directory; in order."""
 
@@ -137,9 +134,9 @@ class NewItemsStudy(Choice):
             yield Fault(f"{scope.path}.users", "0", rule, remedy)
 
 
-Study = Annotated[NoStudy | NewEntitiesStudy | NewItemsStudy | AutoDecay, Field(discriminator="kind")]
+Study = Annotated[NoStudy | NewEntitiesStudy | NewItemsStudy, Field(discriminator="kind")]
 STUDIES: dict[str, type[Choice]] = {
-    each.model_fields["kind"].default: each for each in (NoStudy, NewEntitiesStudy, NewItemsStudy, AutoDecay)
+    each.model_fields["kind"].default: each for each in (NoStudy, NewEntitiesStudy, NewItemsStudy)
 }
 
 
@@ -167,19 +164,13 @@ def _no_checkpoint(spec: RunSpec) -> Iterator[Fault]:
         yield Fault("checkpoint.save", "never", rule, "set it to training or end, or set study=none")
 
 
-def described(name: str, run: RunSpec) -> str:
-    """What a run of a study is, in words."""
-    decay = f" of {run.optimizer.weight_decay_factor:.4g}" if name in DECAYS else ""
-    return f"{DESCRIPTIONS[name]}{decay}"
-
-
-def part_of(spec: RunSpec, name: str, settings: Mapping[str, Any]) -> RunSpec:
+def _part_of(spec: RunSpec, name: str, settings: Mapping[str, Any]) -> RunSpec:
     """The spec of a run of a study, with changed settings."""
     return spec.model_copy(update={"study": NoStudy(), "name": f"{spec.name}/{name}", **settings})
 
 
 def study_runs(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
-    """The specs of the runs of a study that are known before it begins, by name, in order.
+    """The specs of the runs of a study, by name, in order.
 
     Raises:
         TypeError: the spec is not a study.
@@ -187,15 +178,13 @@ def study_runs(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
     study, data = spec.study, spec.data
     if isinstance(study, NewItemsStudy):
         known = _with(spec.recommendation, new=study.drawn)
-        return {BASE: part_of(spec, BASE, {"recommendation": known})}
-    if isinstance(study, AutoDecay):
-        return {name: part_of(spec, name, settings) for name, settings in study.runs(spec).items()}
+        return {BASE: _part_of(spec, BASE, {"recommendation": known})}
     if not isinstance(study, NewEntitiesStudy) or not isinstance(data, Triples):
         raise TypeError(f"{spec.name} is not a study")
 
     def run(name: str, trained: TrainedTriples, **settings: Any) -> RunSpec:
         new = NewEntities(share=study.share, seed=study.seed, train=trained)
-        return part_of(spec, name, {"data": _with(data, new_entities=new), **settings})
+        return _part_of(spec, name, {"data": _with(data, new_entities=new), **settings})
 
     grown = study.grown
     return {

@@ -24,7 +24,7 @@ from embexp.specs import strategies as specs
 from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
 from embexp.strategies import pieces
-from embexp.strategies.cluster import places, reading, rendezvous, shard_files, shared_memory, watch
+from embexp.strategies.cluster import places, reading, rendezvous, shard_files, watch
 from embexp.strategies.cluster.control import Follower, Leader, status
 from embexp.strategies.cluster.evaluations import Announced, Keeper, SharedItems, Told
 from embexp.strategies.cluster.messages import Connection
@@ -87,7 +87,6 @@ class MultiWorker(Strategy):
         self._files: ShardFiles | None = None
         self._parts: Assembly | None = None
         self._share = 1.0
-        self._memory = place.memory
         self._conductor: _Conductor | None = None
         self._reported = [0.0] * spec.workers
         self.told: Mapping[str, Any] = {}
@@ -121,8 +120,7 @@ class MultiWorker(Strategy):
         listening = rendezvous.listener(address)
         try:
             if self.place.loopback:
-                self._memory = shared_memory.shared(spec.workers)
-                started = Workers(spec.workers, address, run.folder, self._memory)
+                started = Workers(spec.workers, address, run.folder)
             members = rendezvous.gather(
                 listening,
                 address,
@@ -185,9 +183,7 @@ class MultiWorker(Strategy):
             self._follower.close()
 
     def _abort(self, reason: str) -> None:
-        """Ends what operations wait for: those of TensorFlow in this process, and those in shared memory in all."""
-        if self._memory is not None:
-            shared_memory.end(self._memory)
+        """Ends what operations of this process wait for."""
         with contextlib.suppress(Exception):
             eager.context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
 
@@ -246,7 +242,6 @@ class MultiWorker(Strategy):
             workers=self._spec.workers,
             step=counter,
             total_steps=total_steps,
-            memory=self._memory,
         )
         return Embeddings(dict[str, Any](self._tables), _OnDevice(self._rows, self.host), load=self._send_dense)
 

@@ -2,7 +2,7 @@
 
 | started by | known from |
 |---|---|
-| worker 0 on one machine | `EMBEXP_WORKER`, `EMBEXP_LEADER`; `EMBEXP_MEMORY` if they share memory |
+| worker 0 on one machine | `EMBEXP_WORKER`, `EMBEXP_LEADER` |
 | any means, with addresses in the config | `strategy.addresses`, and which one this is from one of `_INDEX` |
 | TensorFlow's convention | `TF_CONFIG` |
 | `srun` of several tasks | `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_STEP_NODELIST`, `SLURM_STEP_RESV_PORTS` |
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from embexp.errors import RunError
 from embexp.specs.strategies import MultiWorker
 
-WORKER, LEADER, MEMORY = "EMBEXP_WORKER", "EMBEXP_LEADER", "EMBEXP_MEMORY"
-"""Variables of the environment: the number of this worker, the address of worker 0, and a descriptor of memory."""
+WORKER, LEADER = "EMBEXP_WORKER", "EMBEXP_LEADER"
+"""Variables of the environment: the number of this worker, and the address of worker 0."""
 _INDEX = (WORKER, "JOB_COMPLETION_INDEX", "SLURM_PROCID")  # ours, of Kubernetes, of Slurm
 VARIABLES = (*_INDEX, "TF_CONFIG")
 """Variables of the environment that only the processes of several workers have."""
@@ -40,7 +40,6 @@ class Place:
         own: where this worker's TensorFlow listens; None: at a port that it chooses on `host`.
         host: this machine, as the others call it.
         found: what has told all this, for people.
-        memory: descriptor of the memory that worker 0 shares with this one; None: there is none, or this is worker 0.
     """
 
     worker: int
@@ -48,7 +47,6 @@ class Place:
     own: str | None = None
     host: str = "127.0.0.1"
     found: str = "this machine"
-    memory: int | None = None
 
     @property
     def loopback(self) -> bool:
@@ -69,8 +67,7 @@ def place(strategy: MultiWorker, environment: Mapping[str, str]) -> Place:
     """
     workers = strategy.workers
     if LEADER in environment:
-        memory = int(environment[MEMORY]) if MEMORY in environment else None
-        return Place(_number(environment, WORKER, workers), environment[LEADER], found=LEADER, memory=memory)
+        return Place(_number(environment, WORKER, workers), environment[LEADER], found=LEADER)
     if strategy.addresses is not None:
         name = next((each for each in _INDEX if each in environment), None)
         if name is None:

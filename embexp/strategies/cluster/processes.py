@@ -25,20 +25,17 @@ def log_path(folder: Path, worker: int) -> Path:
 class Workers:
     """Processes of this one, which end with it, however it ends."""
 
-    def __init__(self, workers: int, leader: str, folder: Path, memory: int | None) -> None:
+    def __init__(self, workers: int, leader: str, folder: Path) -> None:
         """Starts workers 1 to `workers` - 1.
 
         Args:
             leader: where worker 0 listens.
             folder: of the run, which has its spec, and gets the logs.
-            memory: descriptor of the memory that all workers share; None: there is none.
         """
         self._folder, self._started = folder, {}
         known = [entry for entry in sys.path if entry and Path(entry).exists()]
         for worker in range(1, workers):
             own = {places.WORKER: str(worker), places.LEADER: leader, "PYTHONPATH": os.pathsep.join(known)}
-            if memory is not None:
-                own[places.MEMORY] = str(memory)
             with log_path(folder, worker).open("ab") as log:
                 self._started[worker] = subprocess.Popen(
                     [sys.executable, "-m", MODULE, str(folder.absolute())],
@@ -46,7 +43,6 @@ class Workers:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=() if memory is None else (memory,),
                     start_new_session=True,  # Ctrl-C is for worker 0, which decides for all
                 )
 

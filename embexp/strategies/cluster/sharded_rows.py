@@ -19,12 +19,10 @@ from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
-from embexp.strategies.cluster.collectives import Collectives
 from embexp.strategies.cluster.control import Leader
 from embexp.strategies.cluster.exchange import Asked, Exchange
 from embexp.strategies.cluster.mirrored_rows import CopiedRows, MirroredTable
 from embexp.strategies.cluster.partition import OwnRows, Partition
-from embexp.strategies.cluster.shared_memory import SharedMemory
 from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import fused_rows, inputs, row_updates
 from embexp.tables.checkpointing import StreamedTable, Together
@@ -204,7 +202,7 @@ class _Step:
     inputs: Any
     read: dict[str, Occurrences]
     distinct: dict[str, Distinct]
-    asked: dict[str, Asked[Any]]
+    asked: dict[str, Asked]
     lookups: dict[str, tuple[Any, Any]]
 
 
@@ -221,13 +219,8 @@ class SharedRows:
         workers: int,
         step: Any,
         total_steps: int,
-        memory: int | None,
     ) -> None:
-        """Makes the exchange, and the engines of the worker's own rows and of its copies; see `RowEngine`.
-
-        Args:
-            memory: descriptor of the memory that workers share; None: there is none.
-        """
+        """Makes the exchange, and the engines of the worker's own rows and of its copies; see `RowEngine`."""
         used = [name for name in tables if any(feature.table == name for feature in features.values())]
         self._tables = {name: tables[name] for name in used}
         self._features = dict(features)
@@ -239,11 +232,7 @@ class SharedRows:
         self._copies = CopiedRows(mirrored, optimizers, step=step, total_steps=total_steps)
         partitions = {name: table.partition for name, table in self._sharded.items()}
         copied = {name: table.rows for name, table in mirrored.items() if not table.frozen}
-        self.exchange: Exchange[Any] = (
-            Collectives(worker, workers, partitions, copied)
-            if memory is None
-            else SharedMemory(worker, workers, partitions, copied, memory)
-        )
+        self.exchange = Exchange(worker, workers, partitions, copied)
         fused = all(
             not table.frozen and fused_rows.moves(table.own, optimizers[name]) for name, table in self._tables.items()
         )

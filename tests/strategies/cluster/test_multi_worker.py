@@ -131,6 +131,11 @@ def test_three_workers_and_rules_that_move_all_rows(cpu: Path) -> None:
     one = run(cpu.parent / "one", *adam)
     three = run(cpu.parent / "three", *adam, "strategy=multi_worker", "strategy.workers=3")
     within_float32(three, one)
+    found = summary(three)["cluster"]
+    assert found["enlarged"] > 0
+    assert 0 <= found["padding"] < 1
+    rooms = found["rooms"].values()
+    assert max(rooms) <= 43 + 43 // 8 + 8, "a step has 43 examples of a worker, and a batch of an evaluation has more"
 
 
 RULES = (f"optimizer.learning_rate={RATE}", "optimizer=adagrad", "optimizer.initial_accumulator_value=0.1")

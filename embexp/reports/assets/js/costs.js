@@ -3,7 +3,7 @@
 function setUpCosts() {
   const section = document.getElementById("costs");
   const known = RUNS.filter((run) => run.init && run.init.seconds !== null);
-  if (known.length === 0) return void section.remove();
+  if (methodsOf(known).size < 2) return void section.remove();
   const table = el("div");
   const halves = el("div", { class: "halves" });
   section.append(halves, table);
