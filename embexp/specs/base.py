@@ -8,7 +8,6 @@ question, which `footprint` answers.
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,7 +51,6 @@ JobCount = Annotated[int, Field(ge=1, le=JOBS, strict=True)]
 _Value = TypeVar("_Value")
 _NAMED = 3
 """Names before the rest are counted."""
-_ABOUT = re.compile(r"((?:[^:.]+: )?)((?:tables|features)\.\w+(?:\.\w+)*): (.*)", re.DOTALL)
 
 
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
@@ -254,16 +252,36 @@ def summarize_names(names: Sequence[str], what: str = "") -> str:
     return " ".join(filter(None, (f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more", what)))
 
 
-def merged(lines: Iterable[str]) -> list[str]:
-    """Lines such as `tables.item: WHAT` or `no effect: tables.item: WHAT`; those that say the same become one.
+class Note(str):
+    """A line about one place of a config, such as `tables.item: WHAT`.
 
-    It stands where the first of them stood.
+    Attributes:
+        start: what comes before the place, such as `no effect: `.
     """
-    found: dict[tuple[str, str], list[str]] = {}
+
+    __slots__ = ("place", "start", "what")
+
+    def __new__(cls, place: str, what: str, start: str = "") -> Note:
+        """The line."""
+        line = super().__new__(cls, f"{start}{place}: {what}")
+        line.place, line.what, line.start = place, what, start
+        return line
+
+    def after(self, start: str) -> Note:
+        """The same line behind other words."""
+        return Note(self.place, self.what, start + self.start)
+
+
+def after(start: str, lines: Iterable[str]) -> Iterator[str]:
+    """Lines behind other words."""
+    return (line.after(start) if isinstance(line, Note) else start + line for line in lines)
+
+
+def merged(lines: Iterable[str]) -> list[str]:
+    """Lines without repetitions; notes that say the same of several places become one, where the first stood."""
+    found: dict[tuple[str, ...], list[str]] = {}
     for line in lines:
-        about = _ABOUT.fullmatch(line)
-        start, name, what = about.groups() if about else (line, "", "")
-        names = found.setdefault((start, what), [])
-        if name and name not in names:
-            names.append(name)
-    return [f"{start}{summarize_names(names)}: {what}" if names else start for (start, what), names in found.items()]
+        places = found.setdefault((line.start, line.what) if isinstance(line, Note) else (line,), [])
+        if isinstance(line, Note) and line.place not in places:
+            places.append(line.place)
+    return [Note(summarize_names(places), key[1], key[0]) if places else key[0] for key, places in found.items()]
