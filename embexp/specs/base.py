@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from embexp.errors import Fault
 
@@ -203,6 +204,16 @@ class NamedCode(Choice):
     """Dotted path `package.module:function`, importable from the working directory or the environment."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed on as keyword arguments."""
+
+
+def broken(rule: str, *keys: str, such_as: str = "") -> PydanticCustomError:
+    """The error of a rule about some keys of one mapping.
+
+    Args:
+        such_as: what sets one of them, if none is set.
+    """
+    kind = "unset" if such_as else "between"
+    return PydanticCustomError(kind, "{rule}", {"rule": rule, "keys": keys, "such_as": such_as})
 
 
 def different(rule: str) -> AfterValidator:
