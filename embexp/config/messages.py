@@ -108,9 +108,14 @@ def listing(names: Iterable[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error, or of its cause if the error has no text."""
+def lines(error: BaseException) -> list[str]:
+    """The lines of an error, or of its cause if the error has no text; at least one."""
     text = str(error).strip()
     if not text and error.__cause__ is not None:
-        return first_line(error.__cause__)
-    return text.split("\n")[0].rstrip(".") or type(error).__name__
+        return lines(error.__cause__)
+    return [line.strip() for line in text.rstrip(".").split("\n")] if text else [type(error).__name__]
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, without a full stop."""
+    return lines(error)[0].rstrip(".")
