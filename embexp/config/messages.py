@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -119,3 +119,10 @@ def lines(error: BaseException) -> list[str]:
 def first_line(error: BaseException) -> str:
     """The first line of an error, without a full stop."""
     return lines(error)[0].rstrip(".")
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
