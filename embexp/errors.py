@@ -113,7 +113,16 @@ class RunError(EmbexpError):
 
 
 class DataError(RunError):
-    """A file with unexpected content; the message names file, line, found and expected content."""
+    """A file with unexpected content; the message names file, line, found and expected content.
+
+    Attributes:
+        rule: the message without the remedy.
+        remedy: what helps, or "".
+    """
+
+    def __init__(self, rule: str, remedy: str = "") -> None:
+        super().__init__(f"{rule}\n    {remedy}" if remedy else rule)
+        self.rule, self.remedy = rule, remedy
 
 
 class VocabularyError(RunError):

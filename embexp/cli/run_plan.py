@@ -17,7 +17,7 @@ from embexp.data.sources.source import source_of
 from embexp.pretrained import checks
 from embexp.reports import results
 from embexp.runs.prepare import Prepared, check_memory, prepare
-from embexp.specs.base import merged, named_code, summarize_names
+from embexp.specs.base import Note, after, merged, named_code, summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
@@ -44,6 +44,7 @@ _DIRECTORY = Path("…")
 
 _TRIPLES = {"train": "train", "validation": "validate", "test": "test", "test_new": "of them new"}
 _LONGEST = 120
+_LONG = "O(vocabulary): "
 """Lines of a configuration that are printed; the middle of a longer one is cut out."""
 
 
@@ -174,8 +175,7 @@ def _show(plan: Plan, console: Console) -> None:
     if any(share.count for of in plan.shares.values() for share in of.values()):
         say(console)
         console.print(shares_table(plan.shares, console))
-    warnings = [f"warning: {warning}" for warning in plan.warnings]
-    notes = merged([*warnings, *_frozen(plan.policies or {}), *plan.sizes, *_notes(plan)])
+    notes = merged([*after("warning: ", plan.warnings), *_frozen(plan.policies or {}), *plan.sizes, *_notes(plan)])
     if notes:
         say(console)
     for note in notes:
@@ -312,17 +312,19 @@ def _notes(plan: Plan) -> Iterator[str]:
     for name in spec.tables:
         optimizer = spec.optimizer_of(name)
         if optimizer.moves_every_row and not spec.frozen(name):
-            yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false updates every row at every step"
+            yield Note(f"tables.{name}", "adam with lazy_adam=false updates every row at every step", _LONG)
     for feature, compared in spec.task.compared(spec).items():
         table = spec.features[feature].table
         if compared.every and not spec.frozen(table):
-            yield f"O(vocabulary): tables.{table}: {compared.path}={compared.value} updates every row at every step"
+            yield Note(f"tables.{table}", f"{compared.path}={compared.value} updates every row at every step", _LONG)
     for name in spec.tables:
         if (adapter := spec.tables[name].adapter) is not None and (dim := plan.dims.get(name)) is not None:
             size = byte_size(4 * dim * adapter.dim)
-            yield f"tables.{name}.adapter: a matrix of {dim:,} × {adapter.dim:,} ({size}), trained with the dense part"
+            matrix = f"a matrix of {dim:,} × {adapter.dim:,} ({size}), trained with the dense part"
+            yield Note(f"tables.{name}.adapter", matrix)
         if spec.tables[name].reset is not None:
-            yield f"tables.{name}.reset: with each epoch, rows start again that are neither pretrained nor frozen"
+            again = "with each epoch, rows start again that are neither pretrained nor frozen"
+            yield Note(f"tables.{name}.reset", again)
     if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
         yield "pretrained.path fills every table without its own pretrained setting, where it fits"
     for place in list(spec.dense_from())[:1]:
@@ -331,8 +333,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield "`embexp plan --scan` counts the rows from the data"
     if any(name not in plan.dims for name in spec.tables):
         yield "`embexp plan --scan` reads the dims from the file"
-    for note in inert_settings(spec):
-        yield f"no effect: {note}"
+    yield from after("no effect: ", inert_settings(spec))
 
 
 def _pretrained(setting: Pretrained) -> str:

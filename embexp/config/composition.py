@@ -163,7 +163,9 @@ def spec_of(cfg: DictConfig, *, without: Sequence[str] = (), allow_code: Sequenc
     if missing := [key for key in own if key not in cfg]:
         raise UsageError(f"embexp.spec_of: without names {', '.join(missing)}, which the config does not have")
     hydra_globals.check_interpolations(cfg)
-    container, before = _resolved(cfg, hydra_globals.started_in(), own)
+    folder = hydra_globals.started_in()
+    with hydra_globals.resolving(secrets=True):
+        container, before = _resolved(cfg, folder, own)
     expansion = patterns.expand(container, lambda: resources.data_columns(container))
     before += expansion.faults
     spec, faults = check_container(
@@ -436,7 +438,7 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
     sources = Sources(loader, selections, applied, lifted, expansion.origins)
     hydra_globals.check_interpolations(config)
     found = [*_hydra_faults(loader, selections, config), *expansion.faults]
-    with hydra_globals.recorded(config):
+    with hydra_globals.resolving(config):
         container, unresolved = _resolved(config, Path.cwd())
     faults += validate.with_sources([*found, *unresolved], sources.describe)
     return Composition(
@@ -487,7 +489,7 @@ def _expand(config: DictConfig) -> Expansion:
 
     def columns() -> Sequence[str]:
         hydra_globals.check_interpolations(config)
-        with hydra_globals.recorded(config):
+        with hydra_globals.resolving(config):
             container, _ = _resolved(config, Path.cwd())
         return resources.data_columns(container)
 

@@ -19,7 +19,7 @@ from embexp.config import named_code
 from embexp.config.folders import at, checked
 from embexp.config.hydra_globals import UnresolvedError, hydra_setting, outside_of_config
 from embexp.config.hydra_settings import SETTINGS, Use, setting_at
-from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest, suggestion
+from embexp.config.messages import causes, did_you_mean, first_line, format_value, listing, nearest, suggestion
 from embexp.config.named_code import Permission
 from embexp.config.override_text import as_override
 from embexp.errors import Fault
@@ -174,7 +174,7 @@ def rejected(key: str, value: object, error: BaseException) -> Fault:
     kind = getattr(cause, "object_type", None)  # of a launcher of others
     fields = kind.__dataclass_fields__ if dataclasses.is_dataclass(kind) else Launching.model_fields
     known = [f"{place}.{field}" for field in fields] if place == "hydra.launcher" else _KNOWN
-    add = next((line for line in str(error).splitlines() if " use +" in line), "")
+    add = f"to add it, use +{key}={as_override(value)}" if kind is dict else ""
     near = nearest(key, known) if place == "hydra.launcher" or setting_at(key) is None else []
     rule, fix = f"Hydra rejects it: {first_line(cause or error)}", (key,)
     if key in DIRECTORIES:
@@ -185,11 +185,9 @@ def rejected(key: str, value: object, error: BaseException) -> Fault:
 
 def rejected_in_file(error: Exception) -> Fault | None:
     """The fault of a setting in a file that Hydra does not have; None: it rejects something else."""
-    cause: BaseException | None = error
-    while cause is not None and getattr(cause, "full_key", None) is None:
-        cause = cause.__cause__ or cause.__context__
-    key = str(getattr(cause, "full_key", None))
-    return replace(rejected(key, "", cause), value="a setting", fix=()) if cause and key.startswith("hydra.") else None
+    cause = next((each for each in causes(error) if getattr(each, "full_key", None) is not None), error)
+    key = str(getattr(cause, "full_key", ""))
+    return replace(rejected(key, "", cause), value="a setting", fix=()) if key.startswith("hydra.") else None
 
 
 def _value_faults(config: DictConfig) -> Iterator[Fault]:

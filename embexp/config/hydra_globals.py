@@ -25,7 +25,7 @@ from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, Unsu
 from omegaconf.resolvers import oc
 
 from embexp.config.folders import at, paths
-from embexp.config.messages import did_you_mean, first_line, format_value
+from embexp.config.messages import causes, did_you_mean, first_line, format_value
 from embexp.errors import ConfigError, Fault
 from embexp.specs.tracking import MLFLOW
 from embexp.system.redaction import SURE, masked
@@ -33,8 +33,7 @@ from embexp.system.redaction import SURE, masked
 VERSION_BASE = "1.3"
 JOB_NAME = "embexp"
 _within: list[bool] = []
-"""An entry for each block that is entered: the last one to be left restores what is the same for all."""
-SECRET = "this environment variable is a secret, by its name or its value: "
+"""For each block that is entered, whether it may have secrets: the last one to be left restores what is OmegaConf's."""
 MOST = 10_000
 """Values that an interpolation may stand for, with all that these refer to."""
 _REFERENCE = re.compile(r"\$\{(\.*)([^${}:]*)\}")
@@ -63,14 +62,27 @@ def borrowed(config: DictConfig | None = None) -> Iterator[None]:
         job.set("name", name)
 
 
+class VariableError(ValueError):
+    """An environment variable that a value refers to is not set, or is a secret, by its name or its value.
+
+    Attributes:
+        name: of the variable.
+    """
+
+    def __init__(self, name: str, *, secret: bool) -> None:
+        super().__init__(name)
+        self.name, self.secret = name, secret
+
+
 @contextlib.contextmanager
-def recorded(config: DictConfig | None = None) -> Iterator[None]:
-    """As `borrowed`, for values that a run records: `${oc.env:NAME}` of a file, which may be anybody's, has no secret.
+def resolving(config: DictConfig | None = None, *, secrets: bool = False) -> Iterator[None]:
+    """As `borrowed`, while values are resolved: `${oc.env:NAME}` raises a `VariableError`.
 
     Args:
         config: resolves interpolations, and has the overrides of the command line, which may name a secret.
+        secrets: whether all others may, too. What a run records has none of a file, which may be anybody's.
     """
-    _within.append(True)
+    _within.append(secrets)
     OmegaConf.register_new_resolver("oc.env", _variable, replace=True)
     try:
         with borrowed():
@@ -87,14 +99,17 @@ def _variable(name: str, *default: Any) -> Any:
     """The value of an environment variable, as OmegaConf's own resolver has it.
 
     Raises:
-        ValueError: by its name or its value it is a secret, and the command line does not name it.
+        VariableError: it is not set; or it is a secret, and neither the block nor the command line lets it be used.
     """
+    if not default and name not in os.environ:
+        raise VariableError(name, secret=False)
     config: Any = HydraConfig.instance().cfg
     given: Any = {} if config is None else OmegaConf.to_container(config.hydra.overrides, resolve=False)
     words = [word for each in given.values() for word in each]
     text = os.environ.get(name) or "?"
-    if masked(text, name) != text and not any(re.search(rf"oc\.env:{re.escape(name)}\b", word) for word in words):
-        raise ValueError(f"{SECRET}{name!r}")
+    is_named = any(re.search(rf"oc\.env:{re.escape(name)}\b", word) for word in words)
+    if not _within[-1] and not is_named and masked(text, name) != text:
+        raise VariableError(name, secret=True)
     return oc.env(name, *default)
 
 
@@ -142,14 +157,13 @@ def hydra_setting(config: DictConfig, path: str, *, secrets: bool = True) -> Any
     """A setting of Hydra as plain values, with interpolations resolved.
 
     Args:
-        secrets: whether it may have the value of a variable that is a secret by its name, see `recorded`.
+        secrets: whether it may have the value of a variable that is a secret by its name, see `resolving`.
 
     Raises:
         UnresolvedError: it can't be resolved, or is missing.
     """
     try:
-        with borrowed() if secrets else recorded():
-            HydraConfig.instance().cfg = cast(Any, config)  # not set_config, which copies it
+        with resolving(config, secrets=secrets):
             value = OmegaConf.select(config, path, throw_on_missing=True)
             return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     except Exception as error:  # also of a resolver
@@ -185,23 +199,24 @@ def plain(root: DictConfig, node: DictConfig, prefix: str, faults: list[Fault]) 
 
 def _unresolved(path: str, text: str, error: Exception, root: DictConfig) -> Fault:
     """The fault of a value with an interpolation that can't be resolved."""
-    first = first_line(error)
-    rule, remedy = f"it can't be resolved: {first}", ""
-    if found := re.search(r"Environment variable '([^']+)' not found", first):
-        rule = f"the environment has no variable {found[1]}"
-        remedy = f"set it before the command, or give a default: ${{oc.env:{found[1]},VALUE}}"
-    elif found := re.search(f"{SECRET}'([^']+)'", first):
-        rule = (
-            f"the environment variable {found[1]} is a secret, by its name or its value, and a run records its config"
-        )
-        value = os.environ.get(found[1], "")
-        remedy = f"if you want that, give it on the command line: '{path}=${{oc.env:{found[1]}}}'"
+    rule, remedy = f"it can't be resolved: {first_line(error)}", ""
+    variable = next((each for each in causes(error) if isinstance(each, VariableError)), None)
+    if variable is not None and not variable.secret:
+        rule = f"the environment has no variable {variable.name}"
+        remedy = f"set it before the command, or give a default: ${{oc.env:{variable.name},VALUE}}"
+    elif variable is not None:
+        name, value = variable.name, os.environ.get(variable.name, "")
+        rule = f"the environment variable {name} is a secret, by its name or its value, and a run records its config"
+        remedy = f"if you want that, give it on the command line: '{path}=${{oc.env:{name}}}'"
         secret = masked(value) != value or SURE.search(path.rpartition(".")[2])
         if secret and not path.startswith("hydra."):  # whose interpolations are recorded as written
             remedy = outside_of_config(path)
-    elif isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", first)):
-        known = set(paths(OmegaConf.to_container(root))) - {path}
-        remedy = did_you_mean(found[1], known) or "write \\${…} for a text with ${…}"
+    elif isinstance(error, InterpolationKeyError):
+        content = OmegaConf.to_container(root, resolve=False)
+        missing = [target for target in references(path, text) if at(content, target) is None]
+        known = set(paths(content)) - {path}
+        suggestions = (did_you_mean(target, known) for target in missing)
+        remedy = next(filter(None, suggestions), "write \\${…} for a text with ${…}")
     elif isinstance(error, UnsupportedInterpolationType):
         remedy = "interpolations are ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}"
     return Fault(path, text, rule, remedy)

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus, configure_log, env_override
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from hydra.utils import instantiate
@@ -25,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from embexp.config import hydra_globals, named_code
 from embexp.config.hydra_globals import hydra_setting
-from embexp.config.messages import first_line, format_value
+from embexp.config.messages import causes, first_line, format_value
 from embexp.config.named_code import Permission
 from embexp.errors import ConfigError, Fault
 from embexp.system import files, user_code
@@ -171,7 +170,7 @@ class Callbacks:
             try:
                 made = instantiate(settings)
             except Exception as error:  # code of the user
-                faults.append(_fault(str(name), settings, f"it can't be made: {_reason(error)}"))
+                faults.append(_fault(str(name), settings, f"it can't be made: {first_line([*causes(error)][-1])}"))
                 continue
             if not isinstance(made, Callback):
                 rule = f"{type(made).__name__} does not extend hydra.experimental.callback.Callback"
@@ -210,14 +209,6 @@ class Callbacks:
                 warnings.warn(
                     f"callback {type(callback).__name__}.{event}: {type(error).__name__}: {error}", stacklevel=3
                 )
-
-
-def _reason(error: BaseException) -> str:
-    """Why a callback can't be made: Hydra wraps what went wrong into errors of its own."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
-    return text.partition(", set env var ")[0] if isinstance(error, HydraException) else text
 
 
 def _fault(name: str, settings: Any, rule: str) -> Fault:

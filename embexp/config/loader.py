@@ -75,8 +75,7 @@ class Loader:
 
     Attributes:
         hydra_faults: those of the node `hydra`, by the choices that it was composed of; kept here for `compose`.
-        rejected: settings of Hydra that it rejected, and why; the same in all jobs of a sweep.
-        absent: choices of the command line for which a config had no place, and why; other choices may make one.
+        failed: overrides that could not be composed, in another job of a sweep: those of others are tried without them.
     """
 
     def __init__(
@@ -110,8 +109,7 @@ class Loader:
         self._parsed: dict[str, Override] = {}
         kept = _SHIPPED_FAULTS if shipped else {}
         self.hydra_faults = kept.setdefault((config_name, self.permission), {})
-        self.rejected: dict[str, Exception] = {}
-        self.absent: dict[str, Exception] = {}
+        self.failed: set[str] = set()
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The config of one job, with Hydra's own under `hydra`; the caller may change it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -108,9 +108,21 @@ def listing(names: Iterable[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error, or of its cause if the error has no text."""
+def lines(error: BaseException) -> list[str]:
+    """The lines of an error, or of its cause if the error has no text; at least one."""
     text = str(error).strip()
     if not text and error.__cause__ is not None:
-        return first_line(error.__cause__)
-    return text.split("\n")[0].rstrip(".") or type(error).__name__
+        return lines(error.__cause__)
+    return [line.strip() for line in text.rstrip(".").split("\n")] if text else [type(error).__name__]
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, without a full stop."""
+    return lines(error)[0].rstrip(".")
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -410,8 +410,7 @@ def _ensure(data: Data, cache: Path) -> None:
     try:
         fetching.fetch(name)
     except DataError as error:
-        rule, _, rest = str(error).partition("\n    ")
-        faults = [Fault("data.fetch", format_value(name), rule, rest)]
+        faults = [Fault("data.fetch", format_value(name), error.rule, error.remedy)]
         _failed[name] = (time.monotonic(), faults)
         raise ConfigError(faults) from error
 

@@ -12,20 +12,21 @@ from typing import Any
 
 import yaml
 from hydra.core.override_parser.types import Override
-from hydra.errors import MissingConfigException
+from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigTypeError
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
+from yaml.parser import ParserError
+from yaml.scanner import ScannerError
 
 from embexp.config import hydra_checks
 from embexp.config.folders import Folders, Refused, checked, keys_of, outline, package_of
 from embexp.config.loader import COMPOSITION_ERRORS, Loader, outline_of
-from embexp.config.messages import Caller, did_you_mean, first_line, format_value, listing, nearest, suggestion
+from embexp.config.messages import Caller, did_you_mean, first_line, format_value, lines, listing, nearest, suggestion
 from embexp.errors import Code, ConfigError, Fault
 from embexp.specs.run import RunSpec
 
-_IMPOSSIBLE = re.compile(r"(?:Could not (?:override|delete) '|Error merging override [+~]*)([^'\s=]+)")
-"""How Hydra begins its message about a choice of the command line that nothing in the config can take, or a value."""
-_NO_PLACE = "No match in the defaults list."  # in what Hydra says of a choice of a group that the config does not have
 _GLOBAL = "_global_"
 _BYTE_ORDER_MARK = "\ufeff".encode()
 
@@ -47,9 +48,6 @@ def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, 
     try:
         config = loader.compose([str(known[number].input_line) for number in made])
     except COMPOSITION_ERRORS as error:  # with none of them
-        faults += [
-            _why(loader, known[number], each, None) for number, each in errors.items() if str(each) != str(error)
-        ]
         raise ConfigError([*faults, broken(loader.folders, error, [loader.config_name])]) from None
     faults += [_why(loader, known[number], errors[number], choices(config)) for number in sorted(errors)]
     return config, [known[number] for number in made], faults
@@ -57,49 +55,53 @@ def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, 
 
 def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int], dict[int, Exception]]:
     """The numbers of the choices that can be made together, and the error of each other one, found by composing."""
-    keys = [selection.get_key_element().lstrip("+~") for selection in selections]
-    lines = [str(selection.input_line) for selection in selections]
-    errors = {number: loader.rejected[line] for number, line in enumerate(lines) if line in loader.rejected}
-    # Another job of a sweep had no place for these: composed only if this one has.
-    doubtful = [number for number, line in enumerate(lines) if line in loader.absent and number not in errors]
-    left = [number for number in range(len(selections)) if number not in errors and number not in doubtful]
 
-    def error_of(numbers: Collection[int]) -> Exception | None:
-        return loader.error([lines[number] for number in sorted(numbers)])
+    def error_of(numbers: Iterable[int]) -> Exception | None:
+        return loader.error([str(selections[number].input_line) for number in sorted(numbers)])
 
-    while True:
-        error = error_of(left)
-        if error is None:
-            places = loader.compose([lines[number] for number in left]).hydra.runtime.choices if doubtful else {}
-            placed = [number for number in doubtful if keys[number] in places]
-            if not placed:
-                return left, errors | {number: loader.absent[lines[number]] for number in doubtful}
-            doubtful = [number for number in doubtful if number not in placed]
-            left = sorted([*left, *placed])
-            continue
-        named = _IMPOSSIBLE.match(str(error))
-        culprits = [number for number in left if named is not None and keys[number] == named[1]]
-        if len(culprits) != 1:
-            break
-        [culprit] = culprits
-        left.remove(culprit)
-        errors[culprit] = error
-        if selections[culprit].is_hydra_override() and "/" not in keys[culprit]:  # whatever is chosen besides
-            loader.rejected[lines[culprit]] = error
-        elif _NO_PLACE in str(error):
-            loader.absent[lines[culprit]] = error
-    left = sorted([*left, *doubtful])
-    made: list[int] = []
+    texts = [str(each.input_line) for each in selections]
+    every = sorted(range(len(selections)), key=lambda number: _rank(selections[number]))
+    if loader.failed.isdisjoint(texts) and error_of(every) is None:
+        return sorted(every), {}
+    suspects = _suspects(loader, selections)
+    made = [number for number in every if number not in suspects]
+    if error_of(made) is not None:
+        made = []
+    errors: dict[int, Exception] = {}
     more = True
     while more:  # some can only be made after others on which they depend
         more = False
-        for number in sorted(set(left) - set(made), key=lambda each: _rank(selections[each])):
-            if (error := error_of([*made, number])) is None:
+        for number in (each for each in every if each not in made):
+            if (error := _unplaced(loader, selections[number], [texts[each] for each in sorted(made)])) is None:
+                error = error_of([*made, number])
+            if error is None:
                 made, more = [*made, number], True
                 errors.pop(number, None)
             else:
                 errors[number] = error
+    loader.failed.update(texts[number] for number in errors)
     return sorted(made), errors
+
+
+def _unplaced(loader: Loader, override: Override, made: Sequence[str]) -> Exception | None:
+    """The error of a choice that the config of others has no place for; None: it has one, or composing will tell."""
+    if override.is_add() or override.is_delete() or override.is_hydra_override() or loader.error(made) is not None:
+        return None
+    key = override.get_key_element()
+    return None if key in loader.compose(made).hydra.runtime.choices else ConfigCompositionException(key)
+
+
+def _suspects(loader: Loader, selections: Sequence[Override]) -> set[int]:
+    """The numbers of choices to try last: they have no place as far as the outline shows, or Hydra has to judge."""
+    known = outline_of(loader.folders, loader.config_name, selections).choices
+    return {
+        number
+        for number, each in enumerate(selections)
+        if each.is_hydra_override()
+        or each.is_delete()
+        or isinstance(each.value(), list)
+        or each.is_add() == (each.get_key_element().lstrip("+") in known)
+    }
 
 
 def _rank(override: Override) -> int:
@@ -251,24 +253,22 @@ def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> 
     return faults
 
 
-_NO_OVERRIDE = re.compile(r"(?:In '(?P<config>[^']+)': )?Could not override '(?P<key>[^']+)'")
-_CHOSEN_AGAIN = re.compile(r"Multiple values for (?P<key>\S+)\. ")
-_TOO_EARLY = re.compile(r"In (?P<config>\S+): Override '(?P<key>\S+) : ")
-"""What Hydra says of a defaults list that it can't compose."""
-_YAML_REMEDIES = {
-    "'\\t'": "indent with spaces: YAML takes no tabs",
-    "duplicate key": "remove one of the two",
-    "expected ',' or ']'": "close the list with ]",
-    "expected ',' or '}'": "close the mapping with }",
-    "unexpected end of stream": "close the quote",
-    "could not find expected ':'": "write KEY: VALUE, with a blank after the colon",
-    "mapping values are not allowed": "quote a text that has a colon",
-    "constructor for the tag": "a config holds plain values: remove the tag",
-    "undefined alias": "quote a text that begins with *",
-    "another document": "a file is one document: remove the line ---",
-    "block end": "indent the keys of a mapping alike",
-}
-"""What to do, by a part of what PyYAML says."""
+_YAML_REMEDIES = (
+    (ScannerError, "\t", "indent with spaces: YAML takes no tabs"),
+    (ScannerError, ":", "quote a text that has a colon"),
+    (ScannerError, "'\"", "close the quote"),
+    (ScannerError, "", "write KEY: VALUE, with a blank after the colon"),
+    (ParserError, "[", "close the list with ]"),
+    (ParserError, "{", "close the mapping with }"),
+    (ParserError, "", "indent the keys of a mapping alike"),
+    (ComposerError, "*", "quote a text that begins with *"),
+    (ComposerError, "", "a file is one document: remove the line ---"),
+    (ConstructorError, "!", "a config holds plain values: remove the tag"),
+    (ConstructorError, "[{", "quote the key"),
+    (ConstructorError, "", "remove one of the two"),
+)
+"""What to do, by the kind of PyYAML's error and the character where what it can't read begins."""
+_OVERRIDE = "in a defaults list, write - override /GROUP: CHOICE, after what the file includes"
 
 
 def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault:
@@ -295,9 +295,10 @@ def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault
             return found
     if isinstance(error, AssertionError):
         return Fault("", "its files", "the defaults of one of them name no group", "write - GROUP: CHOICE")
-    return _of_defaults(folders, str(error), composed, files) or Fault(
-        "", "its files", f"they can't be composed: {first_line(error)}"
-    )
+    rule, more = f"they can't be composed: {first_line(error)}", " ".join(lines(error)[1:])
+    if isinstance(error, ConfigCompositionException) and error.__cause__ is None:
+        more = more or _OVERRIDE
+    return Fault("", "its files", rule, more, str(folders.file(composed[0]) or ""))
 
 
 def _missing(folders: Folders, error: MissingConfigException, composed: list[str]) -> Fault:
@@ -320,35 +321,6 @@ def _missing(folders: Folders, error: MissingConfigException, composed: list[str
     )
 
 
-def _of_defaults(folders: Folders, text: str, composed: list[str], files: list[Path]) -> Fault | None:
-    """The fault of a defaults list with an override that is none; None: Hydra complains about something else."""
-    if found := _NO_OVERRIDE.match(text):
-        key = found["key"]
-        made = outline(folders, composed[-1]).choices
-        rule = f"it overrides /{key}, and nothing in this config is chosen there"
-        near = did_you_mean(key, made) or did_you_mean(key.partition("@")[0], folders.choices)
-        group = (found["config"] or "").rpartition("/")[0]
-        bare = key.removeprefix(f"{group}/").partition("@")[0]
-        if group and key.startswith(f"{group}/") and folders.is_group(bare):
-            rule = f"it overrides {bare}, which is {group}/{bare} for a file in the folder {group}"
-            near, key = f"begin the group with a slash: override /{bare}", bare
-    elif found := _CHOSEN_AGAIN.match(text):
-        key = found["key"]
-        rule, near = f"it chooses {key}, which is chosen already", f"write override /{key}: CHOICE"
-    elif found := _TOO_EARLY.match(text):
-        key = found["key"]
-        rule = f"its defaults list overrides {key} before it is chosen"
-        near = "move the overrides to the end of the list, before _self_"
-    else:
-        return None
-    config = found.groupdict().get("config")
-    of_config = folders.file(config) if config else None
-    files = files if of_config is None else [of_config]
-    entry = rf"\s*-\s*(override\s+)?/?{re.escape(key)}\s*:"
-    places = (f"{file}:{line}" for file in files if (line := _line(file, entry)) is not None)
-    return Fault("", "its files", rule, near, next(places, ""))
-
-
 def _line(file: Path, entry: str) -> int | None:
     """The first line of a file that begins as a pattern does."""
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -358,10 +330,18 @@ def _line(file: Path, entry: str) -> int | None:
 def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
     if isinstance(error, Refused):
         return error.fault
-    mark, problem = error.problem_mark, error.problem or "it can't be read"
-    remedy = next((remedy for part, remedy in _YAML_REMEDIES.items() if part in problem), "")
-    line = f":{mark.line + 1}" if mark is not None else ""
-    return Fault("", "a file", f"it is not valid YAML: {problem}", remedy, f"{file}{line}")
+    rule, mark = f"it is not valid YAML: {error.problem}", error.problem_mark
+    if mark is None:
+        return Fault("", "a file", rule, "", str(file))
+    begin = mark if error.context_mark is None or isinstance(error, ConstructorError) else error.context_mark
+    line = "".join(Path(file).read_text(encoding="utf-8").splitlines()[begin.line : begin.line + 1])
+    character = line[begin.column : begin.column + 1]
+    remedies = (
+        remedy
+        for kind, characters, remedy in _YAML_REMEDIES
+        if isinstance(error, kind) and (not characters or (character and character in characters))
+    )
+    return Fault("", "a file", rule, next(remedies, ""), f"{file}:{mark.line + 1}")
 
 
 def unreadable(file: Path) -> Fault | None:

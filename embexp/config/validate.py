@@ -102,12 +102,13 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
             near = _similar(keys, container)
             remedy = f"{near} Or set {path}=…" if near else f"set {path}=…"
             return Fault(path, value, rule_of(error), remedy, code=Code.UNSET)
-        case "value_error":
-            mentioned = _mentioned(rule_of(error), path, error["input"])
-            return Fault(path, mentioned, rule_of(error), code=Code.BETWEEN_KEYS)
-        case "unset":
-            remedy = f"set {path}.{error['ctx']['such_as']}" if path else f"set {error['ctx']['such_as']}"
-            return Fault(path, _mentioned(error["msg"], path, error["input"]), error["msg"], remedy, code=Code.UNSET)
+        case "between" | "unset":
+            context, given = error["ctx"], _mapping(error["input"])
+            shown = ", ".join(f"{key}: {format_value(given[key])}" for key in context["keys"] if key in given)
+            if error["type"] == "between":
+                return Fault(path, shown or value, context["rule"], code=Code.BETWEEN_KEYS)
+            remedy = f"set {'.'.join([*keys, context['such_as']])}"
+            return Fault(path, shown or value, context["rule"], remedy, code=Code.UNSET)
         case "string_type" if error["input"] is None or isinstance(error["input"], bool | int | float):
             remedy = "" if error["input"] is None else "put it in quotes"
             return Fault(path, value, rule_of(error), remedy, code=Code.NOT_TEXT)
@@ -230,15 +231,6 @@ def _unknown_key(keys: Sequence[str], given: Any, models: Models, parent: Any) -
         f"its keys: {', '.join(options)}; or remove it" if options else "it has no keys: remove it"
     )
     return Fault(path, value, rule, remedy, code=Code.UNKNOWN_KEY, fix=fix)
-
-
-def _mentioned(text: str, path: str, value: Any) -> str:
-    """The keys of a mapping that a rule mentions, with their values; the whole value if there are none."""
-    if not isinstance(value, Mapping):
-        return format_value(value)
-    words = set(re.findall(rf"(?<![.\w])(?:{re.escape(path)}\.)?(\w+)", text))
-    mentioned = {key: each for key, each in value.items() if key in words and not isinstance(each, Mapping)}
-    return ", ".join(f"{key}: {format_value(each)}" for key, each in mentioned.items()) or format_value(value)
 
 
 def _merged(faults: Sequence[Fault]) -> list[Fault]:
@@ -463,7 +455,7 @@ class _Reader:
                 if each["loc"]:
                     doubtful.add(str(each["loc"][0]))
                 else:
-                    wrong |= _named_in(each["msg"], model)
+                    wrong |= {*each.get("ctx", {}).get("keys", model.model_fields)} - {"kind"}  # which chose the model
         else:
             if not wrong and not doubtful:
                 return whole
@@ -497,12 +489,6 @@ def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
     field = model.model_fields[name]
     described: Any = Annotated[field.annotation, field]
     return TypeAdapter(described)
-
-
-def _named_in(message: str, model: type[BaseModel]) -> set[str]:
-    """The fields that a failed rule of a model names; if it names none, all fields."""
-    named = (model.model_fields.keys() & set(re.findall(r"\w+", message))) - {"kind"}  # by which the model was chosen
-    return set(named or model.model_fields)
 
 
 def _without(part: Any, names: Collection[str]) -> Any:

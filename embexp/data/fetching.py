@@ -166,7 +166,7 @@ def _file(name: str, file: Remote, temporary: Path, progress: Progress) -> Path:
     try:
         download(file.url, target, limit=file.size, progress=lambda done: progress(label, min(1.0, done / file.size)))
     except DownloadError as error:
-        raise DataError(f"{file.url} can't be fetched: {error}\n    {remedy}") from error
+        raise DataError(f"{file.url} can't be fetched: {error}", remedy) from error
     _check(target, file, f"the file has changed, or something on the way to it answers instead: {remedy}", of=file.url)
     return target
 
@@ -243,7 +243,7 @@ def _check(path: Path, file: Remote, remedy: str, *, of: str | None = None) -> N
     """Raises DataError if a file has another digest than it should."""
     found = _digest(path, file)
     if found != file.digest:
-        raise DataError(f"{of or path} has the digest {found}, expected {file.digest}\n    {remedy}")
+        raise DataError(f"{of or path} has the digest {found}, expected {file.digest}", remedy)
 
 
 def _digest(path: Path, file: Remote) -> str:

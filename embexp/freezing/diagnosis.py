@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.freezing.policies import Grouping, TablePolicy
-from embexp.specs.base import summarize_names
+from embexp.specs.base import Note, summarize_names
 from embexp.specs.optimizers import TableOptimizer
 from embexp.tables import optimizers
 
@@ -216,7 +216,7 @@ def _line(explanation: str, alike: Sequence[tuple[Diagnosis, Reason]]) -> str:
     if len(alike) == 1:
         [(table, reason)] = alike
         count = f"{reason.count:,} of {table.trainable:,} trainable rows never moved"
-        return f"tables.{table.table}: {count}: they {explanation} ({reason.examples})"
+        return Note(f"tables.{table.table}", f"{count}: they {explanation} ({reason.examples})")
     counts = [f"tables.{table.table} {reason.count:,} of {table.trainable:,}" for table, reason in alike]
     return f"trainable rows never moved ({summarize_names(counts, 'tables')}): they {explanation}"
 

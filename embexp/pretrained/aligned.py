@@ -26,6 +26,7 @@ from embexp.pretrained.tables import (
     width_mismatch,
 )
 from embexp.records.folder import RunFolder
+from embexp.specs.base import Note
 from embexp.specs.pretrained import Checkpoint, File, Match, OtherFile, Sample, named_files
 from embexp.specs.tables import RowType
 from embexp.specs.transforms.chain import settled
@@ -207,7 +208,9 @@ def _with_file_rows(
     if isinstance(source, JoinedSource):
         counts = source.counts(aligned.file_rows[aligned.pretrained])
         listed = ", ".join(f"{rows:,} from {Path(path).name}" for path, rows in zip(setting.paths, counts, strict=True))
-        found = replace(found, of_files=tuple(counts), notes=(f"tables.{name}: rows {listed} ({setting.join})",))
+        found = replace(
+            found, of_files=tuple(counts), notes=(Note(f"tables.{name}", f"rows {listed} ({setting.join})"),)
+        )
     found = replace(found, notes=(*found.notes, *_notes_of_reading(source, name)))
     if source.tokens is None or not setting.missing.composed:
         return found
@@ -219,10 +222,8 @@ def _with_file_rows(
         )
     found = replace(found, composed=composed)
     of = found.coverage.missing
-    note = (
-        f"tables.{name}: {setting.missing} fill {len(composed.rows):,} of {of:,} missing rows, the initializer the rest"
-    )
-    return replace(found, notes=(*found.notes, note))
+    filled = f"{setting.missing} fill {len(composed.rows):,} of {of:,} missing rows, the initializer the rest"
+    return replace(found, notes=(*found.notes, Note(f"tables.{name}", filled)))
 
 
 def _notes_of_reading(source: VectorSource, name: str) -> Iterator[str]:
@@ -230,7 +231,7 @@ def _notes_of_reading(source: VectorSource, name: str) -> Iterator[str]:
     for each in source.sources if isinstance(source, JoinedSource) else [source]:
         if isinstance(each, FileSource):
             for note, count in each.notes.items():
-                yield f"tables.{name}: {each.files[0].name}: {plural(count, 'time')}: {note}"
+                yield Note(f"tables.{name}", f"{each.files[0].name}: {plural(count, 'time')}: {note}")
 
 
 def _transformed(

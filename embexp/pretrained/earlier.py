@@ -24,6 +24,7 @@ from embexp.data.vocabularies.vocabulary import (
 from embexp.errors import DataError, NotARunError
 from embexp.pretrained.tables import Mismatch
 from embexp.records.folder import RunFolder
+from embexp.specs.base import Note
 from embexp.specs.optimizers import TableOptimizer, slots_of
 from embexp.specs.pretrained import Match, NonFinite, SlotPolicy
 from embexp.specs.run import RunSpec
@@ -327,16 +328,16 @@ def slots_of_earlier(
         return {}, ()
     before = source.spec.optimizer_of(theirs)
     stored, wanted = source.slots(theirs), tuple(slots_of(new))
-    lead = f"tables.{name}: "
+    place = f"tables.{name}"
     if new.kind != before.kind:
         ignored = f"its slots {', '.join(stored)} are ignored" if stored else "it has no slots"
         begin = f"those of {new.kind}, {', '.join(wanted)}, begin at their initial values" if wanted else ""
-        words = "; ".join(filter(None, [f"{lead}the checkpoint's optimizer is {before.kind}: {ignored}", begin]))
-        return {}, (words,) if stored or wanted else ()
+        words = "; ".join(filter(None, [f"the checkpoint's optimizer is {before.kind}: {ignored}", begin]))
+        return {}, (Note(place, words),) if stored or wanted else ()
     kept: dict[str, VectorSource] = {slot: source.rows(theirs, slot) for slot in wanted if slot in stored}
     lacking = ", ".join(slot for slot in wanted if slot not in stored)
     why = f"the checkpoint has no slots {lacking} (the table was frozen): they begin at their initial values"
-    return kept, (f"{lead}{why}",) if lacking else ()
+    return kept, (Note(place, why),) if lacking else ()
 
 
 def row_tokens(vocabulary: Vocabulary) -> RowTokens:

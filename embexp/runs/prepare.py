@@ -33,6 +33,7 @@ from embexp.records import identity
 from embexp.records.folder import RunFolder, around, check_checkpoint, named_functions
 from embexp.records.identity import Identity
 from embexp.specs import footprint
+from embexp.specs.base import Note
 from embexp.specs.fields import imported
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
@@ -282,10 +283,11 @@ class Prepared:
 
     def _seen_once_warning(self, table: str) -> str:
         columns = [self.spec.column_of(name) for name, each in self.spec.features.items() if each.table == table]
-        return (
-            f"tables.{table}: {self.seen_once[table]:.0%} of the training values of column"
+        return Note(
+            f"tables.{table}",
+            f"{self.seen_once[table]:.0%} of the training values of column"
             f" {', '.join(dict.fromkeys(columns))} occur once, as those of an id do: what is learnt of them holds"
-            " for no other example; remove the feature, or give the table vectors with pretrained=file"
+            " for no other example; remove the feature, or give the table vectors with pretrained=file",
         )
 
     @property
@@ -294,8 +296,11 @@ class Prepared:
         tables = self.tables.pretrained.tables
         found = [note for table in tables.values() for note in table.notes]
         found += [
-            f"tables.{name}: {table.dropped:,} of the {table.source.rows:,} rows of {table.setting.path} are dropped:"
-            " no token of this run's vocabulary is theirs"
+            Note(
+                f"tables.{name}",
+                f"{table.dropped:,} of the {table.source.rows:,} rows of {table.setting.path} are dropped: no token of"
+                " this run's vocabulary is theirs",
+            )
             for name, table in tables.items()
             if table.dropped
         ]

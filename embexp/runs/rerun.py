@@ -28,19 +28,18 @@ from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tracking import NoTracking
 from embexp.system import digests, environment, machine
 from embexp.system.printable import print
-from embexp.training.baseline import FITTED, about_fitted
+from embexp.training.baseline import FITTED
 from embexp.training.loop import Replay
 
-_NO_RESULT = ("run_id", "throughput", "fused_operations", "resumed_at", "baseline_fits", "vectors")
+_NO_RESULT = ("run_id", "throughput", "fused_operations", "resumed_at", "baseline_fits", "vectors", "warnings")
 """Keys of summary.json that may differ: `run_id` is a circumstance. Fitted baselines are not fitted again, and vectors
-take no tests again: their tables are compared, and the files may be gone."""
+take no tests again: their tables are compared, and the files may be gone. Warnings are sentences about values that are
+compared themselves, or about what is not done again, such as tracking."""
 _OF_THE_PROCESS = ("seconds", "peak_anonymous_bytes", "graph_def_bytes", "total_graph_def_bytes")
 """The same of its `initialization`."""
 _OF_MESSAGES = ("shares_files", "rooms", "enlarged", "padding", "exchange_seconds", "transport")
 """The same of its `cluster`: a run that was resumed began again with small messages, and took another time. Runs of
 earlier versions have a `transport`."""
-_OF_TRACKERS = ("TensorBoard: ", "MLflow: ", "Weights & Biases: ", "the projector's files ")
-"""How warnings begin about what is not done again."""
 _VARIABLE = re.compile(r" \([^()]*\)")
 """The name of a variable behind its path, see `_OF_THE_PROCESS`."""
 _TOUCHED = "touched.npz"
@@ -86,7 +85,7 @@ def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()
 def compare_studies(folder: RunFolder, again: RunFolder) -> list[Difference]:
     """What differs between the summaries of a recorded study and of the same study done again."""
     found = between(Kind.SUMMARY, *(json.loads(each.summary.read_bytes()) for each in (folder, again)))
-    return [each for each in found if not re.search(r"seconds|run_id|digest_|directory", each.name)]
+    return [each for each in found if not re.search(r"seconds|run_id|digest_|directory|^warnings", each.name)]
 
 
 def _summaries(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
@@ -103,12 +102,6 @@ def _without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
     kept["initialization"] = {key: value for key, value in kept["initialization"].items() if key not in _OF_THE_PROCESS}
     if "cluster" in kept:
         kept["cluster"] = {key: value for key, value in kept["cluster"].items() if key not in _OF_MESSAGES}
-    if "warnings" in kept:
-        kept["warnings"] = [
-            warning
-            for warning in kept["warnings"]
-            if not str(warning).startswith(_OF_TRACKERS) and not about_fitted(str(warning))
-        ]
     if isinstance(kept.get("baselines"), Mapping):
         kept["baselines"] = {name: values for name, values in kept["baselines"].items() if name not in FITTED}
     if restored := kept.get("restored"):

@@ -28,6 +28,7 @@ from embexp.runs.prepare import Prepared, check_memory, prepare, reading_sources
 from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
 from embexp.specs import metrics as metric_specs
 from embexp.specs import strategies as specs
+from embexp.specs.base import Note
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Checkpointing, Save
 from embexp.specs.tasks import Direction
@@ -167,8 +168,11 @@ def complete(
             if cluster := strategy.facts():
                 summary["cluster"] = cluster
                 summary["warnings"] += [
-                    f"tables.{name}: copies of workers {others} differ in bits from that of worker 0, which is kept, as"
-                    " their processors compute differently"
+                    Note(
+                        f"tables.{name}",
+                        f"copies of workers {others} differ in bits from that of worker 0, which is kept, as their"
+                        " processors compute differently",
+                    )
                     for name, others in cluster.get("differing_copies", {}).items()
                 ]
             summary["fused_operations"] = {"used": started.execution.runtime.fused_operations, "missing": unbuilt}

@@ -18,7 +18,7 @@ from embexp.pretrained.tables import PretrainedTable
 from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
-from embexp.specs.base import merged, summarize_names
+from embexp.specs.base import Note, merged, summarize_names
 from embexp.specs.data.graphs import CANDIDATES
 from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
@@ -88,13 +88,16 @@ def summarise(
                     loss_left=_loss_left(final, baselines),
                 ),
                 *(
-                    f"tables.{name}: optimizer adam with lazy_adam=false updates every row at every step: O(vocabulary)"
+                    Note(
+                        f"tables.{name}",
+                        "optimizer adam with lazy_adam=false updates every row at every step: O(vocabulary)",
+                    )
                     for name in spec.tables
                     if spec.optimizer_of(name).moves_every_row
                 ),
                 *watch.warnings,
                 *(
-                    f"tables.{name}.freeze: {each.shortfall}"  # of rules that cover fewer rows than they name
+                    Note(f"tables.{name}.freeze", each.shortfall)  # of rules that cover fewer rows than they name
                     for name, table in spec.tables.items()
                     if table.freeze is not None
                     for each in prepared.tables.policies[name].taken

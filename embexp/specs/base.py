@@ -7,7 +7,6 @@ question, which `footprint` answers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from embexp.errors import Fault
 from embexp.specs.fields import imported
@@ -52,7 +52,6 @@ JobCount = Annotated[int, Field(ge=1, le=JOBS, strict=True)]
 _Value = TypeVar("_Value")
 _NAMED = 3
 """Names before the rest are counted."""
-_ABOUT = re.compile(r"((?:[^:.]+: )?)((?:tables|features)\.\w+(?:\.\w+)*): (.*)", re.DOTALL)
 
 
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
@@ -201,6 +200,16 @@ class NamedCode(Choice):
     """Passed on as keyword arguments."""
 
 
+def broken(rule: str, *keys: str, such_as: str = "") -> PydanticCustomError:
+    """The error of a rule about some keys of one mapping.
+
+    Args:
+        such_as: what sets one of them, if none is set.
+    """
+    kind = "unset" if such_as else "between"
+    return PydanticCustomError(kind, "{rule}", {"rule": rule, "keys": keys, "such_as": such_as})
+
+
 def different(rule: str) -> AfterValidator:
     """Validates that no value of a tuple occurs twice, or says the rule."""
 
@@ -248,16 +257,38 @@ def summarize_names(names: Sequence[str], what: str = "") -> str:
     return " ".join(filter(None, (f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more", what)))
 
 
-def merged(lines: Iterable[str]) -> list[str]:
-    """Lines such as `tables.item: WHAT` or `no effect: tables.item: WHAT`; those that say the same become one.
+class Note(str):
+    """A line about one place of a config, such as `tables.item: WHAT`.
 
-    It stands where the first of them stood.
+    Attributes:
+        start: what comes before the place, such as `no effect: `.
     """
-    found: dict[tuple[str, str], list[str]] = {}
+
+    place: str
+    what: str
+    start: str
+
+    def __new__(cls, place: str, what: str, start: str = "") -> Note:
+        """The line."""
+        line = super().__new__(cls, f"{start}{place}: {what}")
+        line.place, line.what, line.start = place, what, start
+        return line
+
+    def after(self, start: str) -> Note:
+        """The same line behind other words."""
+        return Note(self.place, self.what, start + self.start)
+
+
+def after(start: str, lines: Iterable[str]) -> Iterator[str]:
+    """Lines behind other words."""
+    return (line.after(start) if isinstance(line, Note) else start + line for line in lines)
+
+
+def merged(lines: Iterable[str]) -> list[str]:
+    """Lines without repetitions; notes that say the same of several places become one, where the first stood."""
+    found: dict[tuple[str, ...], list[str]] = {}
     for line in lines:
-        about = _ABOUT.fullmatch(line)
-        start, name, what = about.groups() if about else (line, "", "")
-        names = found.setdefault((start, what), [])
-        if name and name not in names:
-            names.append(name)
-    return [f"{start}{summarize_names(names)}: {what}" if names else start for (start, what), names in found.items()]
+        places = found.setdefault((line.start, line.what) if isinstance(line, Note) else (line,), [])
+        if isinstance(line, Note) and line.place not in places:
+            places.append(line.place)
+    return [Note(summarize_names(places), key[1], key[0]) if places else key[0] for key, places in found.items()]

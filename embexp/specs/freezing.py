@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from embexp.errors import CombinationFault
-from embexp.specs.base import Choice, NamedCode, NonNegative, Spec, WholeNumber
+from embexp.specs.base import Choice, NamedCode, NonNegative, Spec, WholeNumber, broken
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class FreezeRows(RowPolicy):
     def _names(self) -> FreezeRows:
         if not self.rows and not self.tokens and self.tokens_file is None and self.mask_file is None:
             rule = "one of rows, tokens, tokens_file and mask_file must name rows"
-            raise PydanticCustomError("unset", rule, {"such_as": "rows=[[0,100]]"})
+            raise broken(rule, "rows", "tokens", "tokens_file", "mask_file", such_as="rows=[[0,100]]")
         return self
 
     @property
@@ -193,7 +193,7 @@ class Phase(Spec):
     @model_validator(mode="after")
     def _one(self) -> Phase:
         if self.step is not None and self.epoch is not None:
-            raise ValueError("a phase begins at a step or at an epoch; remove step or epoch")
+            raise broken("a phase begins at a step or at an epoch; remove step or epoch", "step", "epoch")
         return self
 
 
@@ -206,16 +206,16 @@ class FreezeSchedule(Spec):
     @model_validator(mode="after")
     def _in_order(self) -> FreezeSchedule:
         if not self.phases:
-            raise ValueError("there must be at least one of phases")
+            raise broken("there must be at least one of phases", "phases")
         if self.phases[0].step or self.phases[0].epoch:
-            raise ValueError("the first of the phases begins with the training: remove its step and epoch")
+            raise broken("the first of the phases begins with the training: remove its step and epoch", "phases")
         for before, after in zip(self.phases, self.phases[1:], strict=False):
             if after.step is None and after.epoch is None:
-                raise ValueError("each of the phases after the first needs a step or an epoch at which it begins")
+                raise broken("each of the phases after the first needs a step or an epoch at which it begins", "phases")
             if (after.step is not None and before.step is not None and after.step <= before.step) or (
                 after.epoch is not None and before.epoch is not None and after.epoch <= before.epoch
             ):
-                raise ValueError("phases must be in the order of their steps or epochs")
+                raise broken("phases must be in the order of their steps or epochs", "phases")
         return self
 
     @property

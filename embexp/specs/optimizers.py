@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
-from embexp.specs.base import Choice, Count, Fraction, NamedCode, NonNegative, Number, Positive, Spec, WholeNumber
+from embexp.specs.base import (
+    Choice,
+    Count,
+    Fraction,
+    NamedCode,
+    NonNegative,
+    Number,
+    Positive,
+    Spec,
+    WholeNumber,
+    broken,
+)
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -61,9 +72,9 @@ class PiecewiseSchedule(_Warm):
     @model_validator(mode="after")
     def _shape(self) -> PiecewiseSchedule:
         if len(self.values) != len(self.boundaries) + 1:
-            raise ValueError("values must have one number more than boundaries")
+            raise broken("values must have one number more than boundaries", "values", "boundaries")
         if list(self.boundaries) != sorted(set(self.boundaries)):
-            raise ValueError("boundaries must rise strictly")
+            raise broken("boundaries must rise strictly", "boundaries")
         return self
 
 
@@ -114,9 +125,9 @@ class _TableOptimizer(Choice):
     def _bounds(self) -> _TableOptimizer:
         low, high = self.clip_weight_min, self.clip_weight_max
         if low is not None and high is not None and low > high:
-            raise ValueError("clip_weight_min must not exceed clip_weight_max")
+            raise broken("clip_weight_min must not exceed clip_weight_max", "clip_weight_min", "clip_weight_max")
         if isinstance(self.clipvalue, tuple) and self.clipvalue[0] > self.clipvalue[1]:
-            raise ValueError("clipvalue's lower bound must not exceed its upper bound")
+            raise broken("clipvalue's lower bound must not exceed its upper bound", "clipvalue")
         return self
 
     slot_values: ClassVar[dict[str, float | str]] = {}

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import inits, metrics, tasks
-from embexp.specs.base import JobCount, Scope, Seed, Spec, for_each, summarize_names, where_known
+from embexp.specs.base import JobCount, Note, Scope, Seed, Spec, for_each, summarize_names, where_known
 from embexp.specs.data.choices import DATE_PARTS, Data, with_paths
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
@@ -392,7 +392,7 @@ def _mapped(spec: RunSpec) -> Iterator[str]:
 def _frozen(spec: RunSpec) -> Iterator[str]:
     for name, table in spec.tables.items():
         if table.optimizer is not None and spec.frozen(name):
-            yield f"tables.{name}.optimizer: the table is frozen"
+            yield Note(f"tables.{name}.optimizer", "the table is frozen")
     if all(spec.frozen(name) for name in spec.tables):
         yield "optimizer: every table is frozen"
 
@@ -403,7 +403,7 @@ def _samples(spec: RunSpec) -> Iterator[str]:
         if isinstance(setting, Sample) and setting.path is not None:
             for key in ("rows", "dim", "seed"):
                 if getattr(setting, key) != getattr(default, key):
-                    yield f"{scope.path}.{key}: path names a file, so no sample is generated"
+                    yield Note(f"{scope.path}.{key}", "path names a file, so no sample is generated")
 
 
 def _model(spec: RunSpec) -> Iterator[str]:
@@ -427,7 +427,7 @@ def _train(spec: RunSpec) -> Iterator[str]:
     if spec.train.epochs is not None and spec.train.epochs <= 1:
         for name, table in spec.tables.items():
             if table.reset is not None:
-                yield f"tables.{name}.reset: the training ends with its first epoch"
+                yield Note(f"tables.{name}.reset", "the training ends with its first epoch")
     stopping = spec.train.early_stopping
     if stopping.patience is None:
         if stopping.metric is not None:

@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import (
@@ -18,6 +17,7 @@ from embexp.specs.base import (
     Positive,
     Spec,
     WholeNumber,
+    broken,
     where_known,
 )
 from embexp.specs.losses import ClassWeights
@@ -94,9 +94,8 @@ class Train(Spec):
     @model_validator(mode="after")
     def _ends(self) -> Train:
         if self.steps is None and self.epochs is None:
-            raise PydanticCustomError(
-                "unset", "neither steps nor epochs is set, so the training would never end", {"such_as": "epochs=10"}
-            )
+            rule = "neither steps nor epochs is set, so the training would never end"
+            raise broken(rule, "steps", "epochs", such_as="epochs=10")
         return self
 
 

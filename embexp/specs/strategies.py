@@ -18,6 +18,7 @@ from embexp.specs.base import (
     Positive,
     Restarts,
     Threads,
+    broken,
     for_each,
     known_or,
     where_known,
@@ -221,9 +222,8 @@ class TPUSimulator(_OwnMemory):
     @model_validator(mode="after")
     def _divides(self) -> TPUSimulator:
         if self.cores % self.hosts:
-            raise ValueError(
-                f"hosts have the same number of cores, and {self.hosts} hosts can't share {self.cores} cores equally"
-            )
+            rule = f"hosts have the same number of cores, and {self.hosts} hosts can't share {self.cores} cores equally"
+            raise broken(rule, "hosts", "cores")
         return self
 
     @property
@@ -262,12 +262,13 @@ class MultiWorker(_Threads):
     @model_validator(mode="after")
     def _consistent(self) -> MultiWorker:
         if self.block_rows & (self.block_rows - 1):
-            raise ValueError(f"block_rows is a power of two, and {self.block_rows} is none: set 16 or 32")
+            raise broken(f"block_rows is a power of two, and {self.block_rows} is none: set 16 or 32", "block_rows")
         for address in self.addresses or ():
             if not _ADDRESS.fullmatch(address):
-                raise ValueError(f"an address is host:port, such as node1:2222, and {address!r} is none")
+                raise broken(f"an address is host:port, such as node1:2222, and {address!r} is none", "addresses")
         if self.addresses is not None and len(self.addresses) != self.workers:
-            raise ValueError(f"there are {len(self.addresses)} addresses for {self.workers} workers: name one for each")
+            rule = f"there are {len(self.addresses)} addresses for {self.workers} workers: name one for each"
+            raise broken(rule, "addresses", "workers")
         return self
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from embexp.errors import Fault
-from embexp.specs.base import Count, Number, RowCount, Spec, different
+from embexp.specs.base import Count, Number, RowCount, Spec, broken, different
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -155,7 +155,7 @@ class Buckets(Spec):
     @model_validator(mode="after")
     def _one(self) -> Buckets:
         if self.boundaries is not None and self.quantiles is not None:
-            raise ValueError("boundaries and quantiles exclude each other")
+            raise broken("boundaries and quantiles exclude each other", "boundaries", "quantiles")
         return self
 
 

@@ -51,13 +51,8 @@ _NO_ADDRESSES = ("failed to map segment", "annot allocate memory", "can't start 
 _LONGEST = 200
 _OF_OPERATION = re.compile(r"\{\{function_node [^}]*\}\} | \[Op:\w+\]")
 """What TensorFlow writes around the message of an operation."""
-_SQLITE = {
-    "full": _FULL,
-    "readonly": _FORBIDDEN,
-    "read-only": _FORBIDDEN,
-    "unable to open": _FORBIDDEN,
-    "disk I/O": _REMEDIES[errno.EIO],
-}
+_SQLITE = {8: _FORBIDDEN, 10: _REMEDIES[errno.EIO], 13: _FULL, 14: _FORBIDDEN}
+"""By SQLite's codes: SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN."""
 
 
 def name_place(folder: str | os.PathLike[str], setting: str) -> None:
@@ -102,7 +97,8 @@ def sentence(error: BaseException) -> str | None:
         if "ResourceExhaustedError" in kinds:
             return _line("out of memory", text, _MEMORY)
     if "OperationalError" in kinds or "DatabaseError" in kinds:
-        remedy = next((remedy for word, remedy in _SQLITE.items() if word in text), None)
+        code = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)  # SQLAlchemy's errors have that of SQLite
+        remedy = _SQLITE.get(code & 0xFF)
         return None if remedy is None else _line(text, remedy)
     return None
 

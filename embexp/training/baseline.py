@@ -161,13 +161,6 @@ def warnings_of_others(
     return lines
 
 
-def about_fitted(warning: str) -> bool:
-    """Whether a line is of a fitted baseline, or says that there is no such baseline."""
-    return warning.startswith("output.baselines: ") or any(
-        f" is worse than {words}'s " in warning for words in FITTED.values()
-    )
-
-
 def _remedy(found: Mapping[str, Mapping[str, float]], constant: Mapping[str, Mapping[str, float]], rates: str) -> str:
     """Why a run is no better than a constant, by its training loss, and what to try."""
     loss, reference = found.get("train", {}).get("loss"), constant.get("train", {}).get("loss")

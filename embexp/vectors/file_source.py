@@ -339,18 +339,14 @@ _LOOKED_AT = 1 << 16
 
 
 class PickledError(DataError):
-    """A file is a pickle.
-
-    Attributes:
-        rule: what it is.
-        remedy: the Python that converts it.
-    """
+    """A file is a pickle; its rule does not name it."""
 
     def __init__(self, path: Path, what: str, lines: Sequence[str]) -> None:
         """Takes what the file is, and lines of Python."""
-        self.rule = f"found {what}, which can run any code when it is read"
-        self.remedy = "\n      ".join(["if you trust it, convert it with Python:", *lines])
-        super().__init__(f"{path}: {self.rule}\n    {self.remedy}")
+        rule = f"found {what}, which can run any code when it is read"
+        remedy = "\n      ".join(["if you trust it, convert it with Python:", *lines])
+        super().__init__(f"{path}: {rule}", remedy)
+        self.rule = rule
 
 
 def refuse_pickle(path: Path) -> None:

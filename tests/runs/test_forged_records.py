@@ -260,6 +260,7 @@ ONLY_ELSEWHERE = {
     "a time of metrics.jsonl",
     "overrides",
     "run_id",  # a circumstance
+    "warnings",  # sentences about values that are compared themselves
     "throughput",
     "manifest.json",  # circumstances
     "a removed file",  # what is not there is not compared

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from embexp.specs.base import merged, summarize_names
+from embexp.specs.base import Note, after, merged, summarize_names
 
 
 def test_the_first_are_named_and_the_rest_are_counted() -> None:
@@ -12,14 +12,18 @@ def test_the_first_are_named_and_the_rest_are_counted() -> None:
     assert summarize_names(names, "tables") == "t0, t1, t2 and 23 more tables"
 
 
-def test_lines_that_say_the_same_of_several_tables_are_one() -> None:
-    lines = [f"tables.t{number}: it costs: a lot" for number in range(26)]
-    assert merged(["first", *lines, "last"]) == [
+def test_notes_that_say_the_same_of_several_tables_are_one() -> None:
+    notes = [Note(f"tables.t{number}", "it costs: a lot") for number in range(26)]
+    assert notes[0] == "tables.t0: it costs: a lot"
+    assert merged(["first", *notes, "last", "first"]) == [
         "first",
         "tables.t0, tables.t1, tables.t2 and 23 more: it costs: a lot",
         "last",
     ]
-    lines = ["no effect: tables.a.optimizer: frozen", "features.b: odd", "no effect: tables.c.optimizer: frozen"]
-    assert merged(lines) == ["no effect: tables.a.optimizer, tables.c.optimizer: frozen", "features.b: odd"]
-    assert merged(["tables.a: x", "tables.a: x", "tables.a: y"]) == ["tables.a: x", "tables.a: y"]
-    assert merged(["validation: no auc, as tables: 5", ""]) == ["validation: no auc, as tables: 5", ""]
+    lines = list(after("no effect: ", [Note("tables.a.optimizer", "frozen"), Note("tables.c.optimizer", "frozen")]))
+    assert merged([lines[0], "features.b: odd", lines[1]]) == [
+        "no effect: tables.a.optimizer, tables.c.optimizer: frozen",
+        "features.b: odd",
+    ]
+    notes = [Note("tables.a", "x"), Note("tables.a", "x"), Note("tables.a", "y"), Note("tables.b", "x", "warning: ")]
+    assert merged(notes) == ["tables.a: x", "tables.a: y", "warning: tables.b: x"]

@@ -142,7 +142,6 @@ def test_a_warning_for_each_split_that_is_worse() -> None:
         "on test: log_loss 0.6000 is worse than logistic regression's 0.5500, auc 0.7000 is worse than logistic"
         " regression's 0.7200"
     ]
-    assert all(baseline.about_fitted(line) for line in lines)
     same = {"test": {"auc": 0.71999999}}
     assert not baseline.warnings_of_others(same, {"logistic_regression": {"test": {"auc": 0.72}}})
 

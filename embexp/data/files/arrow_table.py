@@ -94,12 +94,7 @@ class ArrowTable(ABC):
 
     def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
         """All rows; see `files.Table`."""
-        try:
-            yield from self._blocks(wanted, BATCH_ROWS)
-        except DataError as error:
-            if str(error).startswith(f"{self.path}"):
-                raise
-            raise DataError(f"{self.path}: {error}") from error
+        yield from self._blocks(wanted, BATCH_ROWS)
 
     def explain(self, wanted: Sequence[Wanted]) -> str:
         """Nothing: the reader knows the row."""
@@ -110,7 +105,7 @@ class ArrowTable(ABC):
 
         batches = self.batches(wanted, rows)
         while True:
-            with read_by_library(self.unreadable):
+            with read_by_library(f"{self.path}: {self.unreadable}"):
                 if (following := next(batches, None)) is None:
                     return
                 done, batch = following
@@ -133,7 +128,7 @@ class ArrowTable(ABC):
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         if not is_text(array.type):
-            with read_by_library(self.unreadable):
+            with read_by_library(f"{self.path}: {self.unreadable}"):
                 return as_float64(array)
         texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
         texts = pc.if_else(pc.is_in(texts, pa.array(NULLS)), None, texts)
@@ -144,7 +139,7 @@ class ArrowTable(ABC):
             if text is not None and (text_table.seconds_of(text, None) is None if dated else not is_number(text)):
                 expected = text_table.ISO if dated else wanted.expected(missing=False)
                 raise BadValue(row, f"{excerpt(text)} in column {wanted.name!r}", expected)
-        raise DataError(f"{self.unreadable}: column {wanted.name!r} can't be read as numbers")
+        raise DataError(f"{self.path}: {self.unreadable}: column {wanted.name!r} can't be read as numbers")
 
 
 def _whole(array: pa.Array, wanted: Wanted) -> pa.Array:

@@ -28,6 +28,7 @@ from embexp.specs.base import (
     Seed,
     Spec,
     WholeNumber,
+    broken,
     is_null,
     known_or,
     summarize_names,
@@ -192,15 +193,16 @@ class NumericColumn(Spec):
     def _fits(self) -> NumericColumn:
         several = () if isinstance(self.transform, Transform) else self.transform
         if len(set(several)) < len(several):
-            raise ValueError("transform names each transform once")
+            raise broken("transform names each transform once", "transform")
         if len(several) > 1 and Transform.NONE in several:
-            raise ValueError("transform none stands alone")
+            raise broken("transform none stands alone", "transform")
         if len(several) > 1 and Transform.QUANTILE in several:
-            raise ValueError("transform quantile stands alone: ranks are the same before and after the others")
+            raise broken("transform quantile stands alone: ranks are the same before and after the others", "transform")
         if several[:2] == (Transform.STANDARDIZE, Transform.LOG1P):
-            raise ValueError("transform log1p comes before standardize: it is made for counts and amounts")
+            raise broken("transform log1p comes before standardize: it is made for counts and amounts", "transform")
         if self.indicator and not self.may_be_missing:
-            raise ValueError("indicator needs missing, as with missing: error no value may be missing (zero fits most)")
+            rule = "indicator needs missing, as with missing: error no value may be missing (zero fits most)"
+            raise broken(rule, "indicator", "missing")
         return self
 
 
@@ -270,13 +272,14 @@ class Split(Spec):
     @model_validator(mode="after")
     def _fit(self) -> Split:
         if self.kind in (SplitKind.RANDOM, SplitKind.TIME) and self.validation + self.test >= 1:
-            raise ValueError("validation and test must leave something to train on (validation + test < 1)")
+            rule = "validation and test must leave something to train on (validation + test < 1)"
+            raise broken(rule, "validation", "test")
         if self.kind is SplitKind.LEAVE_ONE_OUT and self.group is None:
-            raise ValueError("leave_one_out needs group, the column that names the user")
+            raise broken("leave_one_out needs group, the column that names the user", "group")
         if self.within is not None and self.kind is not SplitKind.RANDOM:
-            raise ValueError(f"within belongs to kind random, not to {self.kind}")
+            raise broken(f"within belongs to kind random, not to {self.kind}", "kind", "within")
         if self.within is not None and self.group is None:
-            raise ValueError("within needs group, the column that names the user")
+            raise broken("within needs group, the column that names the user", "within", "group")
         return self
 
     @property
@@ -415,9 +418,9 @@ class DividedData(Source):
     def _folds(self) -> DividedData:
         if self.split.kind is SplitKind.FOLDS:
             if self.folds is None or self.fold is None:
-                raise ValueError("split.kind=folds needs data.folds and data.fold")
+                raise broken("split.kind=folds needs data.folds and data.fold", "folds", "fold")
             if self.fold >= self.folds:
-                raise ValueError("fold counts from 0 and must be below folds")
+                raise broken("fold counts from 0 and must be below folds", "folds", "fold")
         return self
 
     @property

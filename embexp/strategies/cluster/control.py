@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from embexp.errors import RunError, WorkerLostError
-from embexp.strategies.cluster.messages import SILENT, Connection, HungUpError
+from embexp.strategies.cluster.messages import Connection, HungUpError, SilentError
 from embexp.strategies.cluster.rendezvous import Joined, Member
 from embexp.system import interruption
 from embexp.system.printable import print
@@ -122,7 +122,7 @@ class Leader:
         self._known.set()  # nobody waits twice
         self._heard.set()
         if self.fault is None and worker is not None:
-            self._lose(worker, str(error))
+            self._lose(worker, _explained(error, self._silence))
         if self.fault is not None:
             raise self._kind(self.fault) from error
         raise error
@@ -156,11 +156,11 @@ class Leader:
             try:
                 head, _ = connection.receive()
             except HungUpError as error:
-                if str(error) == SILENT:
+                if isinstance(error, SilentError):
                     # TensorFlow may have kept this process and that one from running, and another has hung up.
                     self._ended.wait(_SETTLE_SECONDS)
                 if not self._ended.is_set():
-                    self._lose(worker, str(error))
+                    self._lose(worker, _explained(error, self._silence))
                 return
             self.done[worker] = float(head.get("done", 0.0))
             if "signal" in head and not interruption.received() and self._passed_on.acquire(blocking=False):
@@ -174,7 +174,7 @@ class Leader:
             where = self._members[worker].address
             said = "failed" if own else "was lost"
             self.fault, self._kind = (
-                f"worker {worker} at {where} {said}: {_explained(reason, self._silence)}",
+                f"worker {worker} at {where} {said}: {reason}",
                 RunError if own else WorkerLostError,
             )
         self._known.set()
@@ -260,7 +260,7 @@ class Follower:
             except HungUpError as error:
                 if self._ended.is_set():
                     return
-                reason = _explained(str(error), self._silence)
+                reason = _explained(error, self._silence)
                 _leave(f"error: worker 0 at {self._address} was lost: {reason}", 1)
             if head.get("command") == "end":
                 # The main thread ends this process, unless TensorFlow waits for a step that will never be.
@@ -275,9 +275,9 @@ def status(number: int | None) -> int:
     return 0 if number is None else 128 + number
 
 
-def _explained(reason: str, silence: float) -> str:
+def _explained(error: Exception, silence: float) -> str:
     """Why a connection has ended, with the seconds of silence if that was it."""
-    return f"nothing was heard of it for {silence:g} seconds" if reason == SILENT else reason
+    return f"nothing was heard of it for {silence:g} seconds" if isinstance(error, SilentError) else str(error)
 
 
 def _beat(connections: Sequence[Connection], ended: threading.Event, news: Callable[[], dict[str, Any]]) -> None:

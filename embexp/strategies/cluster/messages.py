@@ -36,12 +36,18 @@ _TYPES = (
 )
 
 
-SILENT = "it does not answer"
 """The reason of one that was silent for as long as its patience."""
 
 
 class HungUpError(Exception):
     """The other side has closed the connection, or says what no worker says."""
+
+
+class SilentError(HungUpError):
+    """The other side does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__("it does not answer")
 
 
 class Connection:
@@ -83,7 +89,7 @@ class Connection:
                 for array in arrays:
                     self._socket.sendall(array.reshape(-1).view(np.uint8).data)
         except (OSError, ValueError) as error:
-            raise HungUpError(_reason(error)) from error
+            raise _hung_up(error) from error
 
     def receive(self) -> tuple[dict[str, Any], list[np.ndarray]]:
         """The next message.
@@ -124,11 +130,11 @@ class Connection:
                     raise HungUpError("it has closed the connection")
                 done += got
         except (OSError, ValueError) as error:
-            raise HungUpError(_reason(error)) from error
+            raise _hung_up(error) from error
         return found
 
 
-def _reason(error: Exception) -> str:
+def _hung_up(error: Exception) -> HungUpError:
     if isinstance(error, TimeoutError):
-        return SILENT
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return SilentError()
+    return HungUpError(getattr(error, "strerror", None) or str(error) or type(error).__name__)
