@@ -76,7 +76,7 @@ def test_an_evaluation_ranks_all_entities() -> None:
     assert found == [
         (
             "data.negatives",
-            "an evaluation ranks all entities, and strategy tpu_simulator requires batches of the same shape as in"
+            "an evaluation compares all rows, and strategy tpu_simulator requires batches of the same shape as in"
             " training",
         )
     ]

@@ -32,14 +32,14 @@ class Ranking(Task):
 
         data, model, found = spec.data, spec.model, dict[str, Compared]()
         if isinstance(data, Triples):
-            few = "set data.negatives to a number, or strategy=cpu"
+            few = "data.negatives to a number, or strategy=cpu"
             path, value = "data.negatives", "null" if data.negatives is None else str(data.negatives)
             every = "entities" if data.negatives is None else ""
             drawn = 0 if data.negatives is None else 1 + data.negatives
             found[CANDIDATES] = Compared(path, value, every, made=True, remedy=few, of_example=drawn)
         if isinstance(model, KnowledgeGraph) and model.relation_prediction:
             path, value = "model.relation_prediction", f"{model.relation_prediction:g}"
-            found[RELATION] = Compared(path, value, "relations", remedy="set model.relation_prediction=0")
+            found[RELATION] = Compared(path, value, "relations", remedy="leave it 0")
         return found
 
     def further_features(self, spec: RunSpec, data: Any) -> dict[str, Feature]:
