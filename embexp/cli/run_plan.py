@@ -23,7 +23,7 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import RuntimeKind
-from embexp.specs.studies.choices import BASE, DESCRIPTIONS, GROWN, NoStudy, study_runs
+from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tables import Storage, Table
 from embexp.specs.transforms.steps import Fit
 from embexp.stores import places
@@ -42,7 +42,6 @@ _DIRECTORY = Path("…")
 """Placeholder of the study's directory, which gets its name when the study starts."""
 
 
-_TRIPLES = {"train": "train", "validation": "validate", "test": "test", "test_new": "of them new"}
 _LONGEST = 120
 _LONG = "O(vocabulary): "
 """Lines of a configuration that are printed; the middle of a longer one is cut out."""
@@ -105,7 +104,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
         EmbexpError: `embexp run` would refuse the run, too.
     """
     if not isinstance(spec.study, NoStudy):
-        _show_study(study_runs(spec, _DIRECTORY), console, scan=scan)
+        _show_study(spec, console, scan=scan)
     elif not scan:
         _show(from_spec(spec), console)
     else:
@@ -379,22 +378,19 @@ def _share(share: Share) -> str:
     return ", ".join(shown) or "all known"
 
 
-def _show_study(runs: Mapping[str, RunSpec], console: Console, *, scan: bool) -> None:
-    prepared: dict[str, Prepared] = {}
+def _show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
+    study, prepared = spec.study, dict[str, Prepared]()
+    runs = study.runs(spec, _DIRECTORY)
     with show_stages() as stages:
-        for name, run in runs.items() if scan else ():  # the grown run has the rows that its base run will have
-            after = prepare(run, stages, base=prepared[BASE] if name == GROWN else None)
-            prepared[name] = after
+        for name, run in runs.items() if scan else ():
+            # It has the rows that the run will have from whose checkpoint it starts.
+            before = prepared[study.starts_from[name]] if name in study.starts_from else None
+            prepared[name] = prepare(run, stages, base=before)
     for number, (name, run) in enumerate(runs.items(), 1):
-        say(console, f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")
+        say(console, f"{number} of {len(runs)}, {name}: {study.descriptions[name]}")
         if name in prepared:
             _show(from_prepared(prepared[name]), console)
-            splits = prepared[name].data.scan.splits.items()
-            counts = (f"{len(rows) // 2:,} {_TRIPLES[split]}" for split, rows in splits if split in _TRIPLES)
-            if prepared[name].data.candidates is not None:
-                say(console, f"triples: {', '.join(counts)}")
-            else:
-                say(console, _length_line(prepared[name]))
+            say(console, _length_line(prepared[name]))
         else:
             _show(from_spec(run), console)
         say(console)

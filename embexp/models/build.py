@@ -13,8 +13,8 @@ from embexp.errors import ConfigError
 from embexp.models import layers
 from embexp.models.layers import Head
 from embexp.specs.base import implementation
-from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES
-from embexp.specs.models import DENSE, MLP, KerasModel, KnowledgeGraph, Model, Shapes
+from embexp.specs.models import DENSE, MLP, KerasModel, Model, Shapes
+from embexp.specs.tasks import ALL_RELATIONS
 from embexp.system import digests
 from embexp.system.user_code import NamedFunction, described, kind_of
 
@@ -35,18 +35,16 @@ def build(
     Returns:
         A Keras model that takes a dict of float32 tensors: by feature name [B, dim] or [B, L, dim], and
         [B, dense_width] under `embexp.specs.models.DENSE` if there are dense features. It returns logits, float32
-        [B, outputs] (a user's own may return [B] if `outputs` is 1). A model of knowledge graphs takes candidates
-        [1, C, dim] or [B, C, dim], for any C, and returns their scores [B, C]. A model of recommendation returns two:
-        vectors of users [B, d] and of items [N, d].
+        [B, outputs] (a user's own may return [B] if `outputs` is 1). A model of candidates takes them as [1, C, dim] or
+        [B, C, dim], for any C, and returns their scores [B, C]; or it returns two: vectors of users [B, d] and of items
+        [N, d].
 
     Raises:
         ConfigError: the model can't take these inputs, or the user's function fails.
     """
     if found := list(model.input_faults(shapes, dense_width, outputs > 1)):
         raise ConfigError(found)
-    if isinstance(model, KnowledgeGraph):
-        shapes = {**shapes, CANDIDATES: (None, *shapes[CANDIDATES])}
-    activations = _symbolic(shapes, dense_width)
+    activations = _symbolic(model.input_shapes(shapes), dense_width)
     made = implementation(model)(activations, Head(seed, outputs, output_bias))
     return made if isinstance(made, keras.Model) else keras.Model(inputs=activations, outputs=made, name=model.kind)
 

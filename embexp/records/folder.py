@@ -173,7 +173,7 @@ class RunFolder:
         return {name: run for name, run in self._stages().items() if run.summary.exists()}
 
     def _stages(self) -> dict[str, RunFolder]:
-        return {name: RunFolder(self.path / name) for name in choices.DESCRIPTIONS}
+        return {name: RunFolder(self.path / name) for name in choices.folders()}
 
     def recorded_spec(self) -> RunSpec:
         """The spec of the run, or of the study.

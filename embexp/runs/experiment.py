@@ -28,7 +28,7 @@ from embexp.runs.run import Observer, RunResult
 from embexp.specs.fields import imported
 from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import STUDIES
+from embexp.specs.studies.choices import study_of
 from embexp.stores import places
 from embexp.system import files, machine_faults
 from embexp.training.loop import Replay
@@ -50,7 +50,7 @@ class Study:
 
 
 def _study(kind: str) -> Study:
-    found: Study = imported(STUDIES[kind].implementation)
+    found: Study = imported(study_of(kind).implementation)
     return found
 
 

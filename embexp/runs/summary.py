@@ -19,7 +19,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.base import Note, merged, summarize_names
-from embexp.specs.data.graphs import CANDIDATES
+from embexp.specs.tasks import CANDIDATES
 from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
 from embexp.training.loop import Outcome

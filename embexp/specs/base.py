@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, Union
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from embexp.errors import Fault
+from embexp.specs import fields
 from embexp.specs.fields import imported
 
 if TYPE_CHECKING:
@@ -179,6 +180,9 @@ class Spec(BaseModel):
 class Choice(Spec):
     """An option of a group, found by its `kind`: its settings, its rules, and the name of what implements it."""
 
+    if TYPE_CHECKING:
+        kind: str
+
     implementation: ClassVar[str]
     """`module:function`; see `implementation`."""
 
@@ -189,6 +193,17 @@ def implementation(choice: Choice) -> Callable[..., Any]:
     It is imported here, as descriptions of runs must not import TensorFlow.
     """
     return partial(imported(choice.implementation), choice)
+
+
+def union(group: str, *own: type[Choice]) -> Any:
+    """The choices of a group, by their `kind`: those of the core, and those that fields bring.
+
+    Args:
+        group: of `Field`.
+        own: those of the core.
+    """
+    brought = [fields.find(group, name) for name in fields.names(group)]
+    return Annotated[Union[(*own, *brought)], Field(discriminator="kind")]
 
 
 class NamedCode(Choice):

@@ -23,6 +23,11 @@ class Field:
     Attributes:
         described: what it is for, in a line.
         tasks: `module:object` of each task, by its name.
+        data: of `data`: `module:class` of each kind, by its name; likewise the next ones.
+        models: of `model`.
+        losses: of `loss`.
+        studies: of `study`.
+        settings: `module:class` of what only its tasks read, by the key of the config.
         methods: `module:function` of what a loaded run can do besides, by name; the run is its first argument.
         exports: `module:function` that writes what a run is exported as, by the word of `embexp export --as`; see
             `runs.exporting.Writer`.
@@ -34,6 +39,11 @@ class Field:
     name: str
     described: str
     tasks: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
+    losses: Mapping[str, str] = field(default_factory=dict)
+    studies: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     exports: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)

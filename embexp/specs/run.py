@@ -9,32 +9,38 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs import inits, metrics, tasks
-from embexp.specs.base import JobCount, Note, Scope, Seed, Spec, for_each, summarize_names, where_known
-from embexp.specs.data.choices import DATE_PARTS, Data, with_paths
+from embexp.specs import fields, inits, metrics, tasks
+from embexp.specs.base import JobCount, Note, Scope, Seed, Spec, for_each, summarize_names, union, where_known
+from embexp.specs.data.choices import DATE_PARTS, SOURCES, with_paths
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
-from embexp.specs.losses import (
-    ChosenMetric,
-    Loss,
-    LossOfTask,
-    Recommendation,
-    chosen_metrics,
-)
-from embexp.specs.models import Model
+from embexp.specs.losses import ChosenMetric, CustomLoss, LossOfTask, chosen_metrics
+from embexp.specs.models import MLP, KerasModel
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
 from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Sweep, Train
 from embexp.specs.strategies import CPU, Strategy
-from embexp.specs.studies.choices import NoStudy, Study
+from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
 from embexp.specs.tracking import NoTracking, Tracking
+
+if TYPE_CHECKING:
+    from embexp.specs.data.choices import Data
+    from embexp.specs.losses import Loss
+    from embexp.specs.models import Model
+    from embexp.specs.studies.choices import StudyChoice as Study
+
+    Recommendation = Any
+else:
+    Data, Model = union("data", *SOURCES), union("models", MLP, KerasModel)
+    Loss, Study = union("losses", LossOfTask, CustomLoss), union("studies", NoStudy)
+    Recommendation = fields.find("settings", "recommendation")
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=200)]  # of files, such as a vocabulary
 """Names of tables and features: letters, digits and underscores, a letter first (they become checkpoint keys)."""
@@ -63,7 +69,7 @@ class RunSpec(Spec):
         ),
     ] = Field(default_factory=dict)
     """Metrics of all splits in addition to those of the task, by name."""
-    recommendation: Recommendation = Recommendation.model_construct()
+    recommendation: Recommendation = Field(default_factory=lambda: Recommendation.model_construct())
     optimizer: TableOptimizer
     dense_optimizer: DenseOptimizer
     pretrained: Pretrained = NoPretrained.model_construct()
@@ -411,7 +417,7 @@ def _model(spec: RunSpec) -> Iterator[str]:
     if not spec.model.has_weights and all(table.adapter is None for table in spec.tables.values()):
         yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
     for name in tasks.settings_of_others(spec.task):
-        if getattr(spec, name) != type(spec).model_fields[name].get_default():
+        if getattr(spec, name) != type(spec).model_fields[name].get_default(call_default_factory=True):
             yield f"{name}: the task is {spec.task}"
 
 

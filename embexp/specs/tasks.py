@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from embexp.specs.tables import Feature
 
 
+SOURCE, RELATION, CANDIDATES = "source", "relation", "candidates"
+"""Id columns of queries, whose answers are ranked among candidates."""
+ALL_RELATIONS = "relation.all"
+"""Id column of every relation, int32 [1, R], where a model predicts relations; it is a feature of that name, too. No
+feature of a config has a dot."""
+KNOWN = "known"
+"""Id column of all known answers of each query: in an evaluation, and those of the training split in KvsAll."""
+
+
 class Direction(StrEnum):
     """Which way a metric gets better."""
 

@@ -15,8 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.errors import RunError
-from embexp.specs.data.graphs import KNOWN
 from embexp.specs.strategies import GPU, Mirrored
+from embexp.specs.tasks import KNOWN
 from embexp.strategies.strategy import OneDevice, Replicated, Strategy
 from embexp.training.step import ReplicaBatch, relations_of
 

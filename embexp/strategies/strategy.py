@@ -19,9 +19,9 @@ from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
 from embexp.specs.base import implementation
-from embexp.specs.data.graphs import KNOWN
 from embexp.specs.strategies import CPU
 from embexp.specs.tables import Feature
+from embexp.specs.tasks import KNOWN
 from embexp.tables.inputs import without_autograph
 from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable

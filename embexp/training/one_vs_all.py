@@ -19,9 +19,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.specs.data.graphs import CANDIDATES
 from embexp.specs.footprint import ROWS, TRAINED_SCORES
-from embexp.specs.models import RankingLoss
+from embexp.specs.losses import RankingLoss
+from embexp.specs.tasks import CANDIDATES
 from embexp.tables.row_updates import add_at
 
 _LEAST_LIKELIHOOD = 1e-30

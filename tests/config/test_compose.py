@@ -13,11 +13,11 @@ import yaml
 import embexp
 from embexp.config import composition, folders
 from embexp.errors import CommandLineError, ConfigError
+from embexp.fields.graphs.specs import KnowledgeGraph
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs.prepare import prepare
 from embexp.specs.inits import Assign
-from embexp.specs.models import KnowledgeGraph
 from embexp.specs.optimizers import Adam, CosineSchedule
 from embexp.specs.pretrained import NoPretrained
 from tests.thoroughness import thorough

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from embexp.fields.texts.specs import BagOfWords
 from embexp.models import build as models
-from embexp.specs.models import BagOfWords
 from embexp.specs.optimizers import Adagrad
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import CPU, Mirrored, TPUSimulator

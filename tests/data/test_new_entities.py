@@ -14,7 +14,7 @@ from embexp.data.columns import columns_of
 from embexp.data.scan import Scan, scan
 from embexp.errors import DataError
 from embexp.fields.graphs import queries
-from embexp.specs.data.graphs import NewEntities, TrainedTriples, Triples
+from embexp.fields.graphs.specs import NewEntities, TrainedTriples, Triples
 from embexp.specs.tables import Feature
 from tests import planted_triples
 from tests.planted_triples import Triple

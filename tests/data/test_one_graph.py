@@ -21,8 +21,8 @@ from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
 from embexp.fields.graphs import ntriples
 from embexp.fields.graphs.queries import Lines, divided
+from embexp.fields.graphs.specs import GraphSplit, Triples
 from embexp.fields.graphs.triples import files_of, lines_of
-from embexp.specs.data.graphs import GraphSplit, Triples
 
 COLUMNS = Columns(ids={"source": "entity", "relation": "relation", "candidates": "entity"}, label="answer")
 PEOPLE = [f"p{number}" for number in range(12)]

@@ -16,9 +16,9 @@ from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
 from embexp.fields.texts import text_examples
+from embexp.fields.texts.specs import SkipGram
 from embexp.fields.texts.texts import Corpus
 from embexp.specs.data.sources import Split
-from embexp.specs.data.texts import SkipGram
 from embexp.specs.tables import Feature
 
 FEATURES = {"center": Feature(table="word"), "context": Feature(table="context")}

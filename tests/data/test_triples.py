@@ -22,7 +22,7 @@ from embexp.data.sources.source import source_of
 from embexp.errors import DataError, VocabularyError
 from embexp.fields.graphs.batches import Entities, all_entities
 from embexp.fields.graphs.queries import Candidates, answer_shares, distinct_queries, head_predictions, known_answers
-from embexp.specs.data.graphs import Place, Triples
+from embexp.fields.graphs.specs import Place, Triples
 from embexp.specs.tables import Feature
 
 FEATURES = {
@@ -345,7 +345,7 @@ def test_the_look_imports_neither_tensorflow_nor_arrow_nor_numpy(tmp_path: Path)
 import sys
 from embexp.data.columns import Columns
 from embexp.data.sources.source import source_of
-from embexp.specs.data.graphs import Triples
+from embexp.fields.graphs.specs import Triples
 assert source_of(Triples(path={str(folder)!r})).head_faults(Columns(ids={{"source": "entity"}}, label="answer")) == []
 print(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules)))
 """

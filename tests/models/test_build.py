@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.errors import ConfigError
+from embexp.fields.columns.models import PairwiseDots
+from embexp.fields.columns.specs import DLRM, FM, DCNv2, DeepFM, Dot
 from embexp.models import build as models
-from embexp.models.recommendation import PairwiseDots
-from embexp.specs.models import DENSE, DLRM, FM, MLP, Activation, DCNv2, DeepFM, Dot, Model
+from embexp.specs.models import DENSE, MLP, Activation, Model
 
 NONLINEAR = {
     Activation.RELU: lambda x: np.maximum(x, 0),

@@ -12,8 +12,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embexp.fields.columns.specs import FM, DCNv2, DeepFM
 from embexp.models import build as models
-from embexp.specs.models import DENSE, FM, MLP, Activation, DCNv2, DeepFM, Model
+from embexp.specs.models import DENSE, MLP, Activation, Model
 from tests.models.test_build import dense_layers, doubles, drawn, head, scrambled, tensors
 
 Arrays = dict[str, np.ndarray]

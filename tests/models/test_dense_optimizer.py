@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from embexp.fields.columns.specs import DLRM, Dot
 from embexp.fields.columns.tasks import BINARY
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.specs.models import DLRM, MLP, Dot, Model
+from embexp.specs.models import MLP, Model
 from embexp.specs.optimizers import DenseAdagrad, DenseAdam, DenseOptimizer, DenseSGD
 
 START = np.array([1.0, -2.0, 3.0])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.models import losses
 from embexp.specs import tasks
-from embexp.specs.models import RankingLoss
+from embexp.specs.losses import RankingLoss
 from embexp.specs.tasks import Task
 
 TASKS = [task for task in tasks.every() if task.labels is not None]  # which have losses to choose

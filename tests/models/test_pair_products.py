@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.models import recommendation
+from embexp.fields.columns import models as recommendation
 from embexp.system import native
 
 built = pytest.mark.skipif(native.library("pairs") is None, reason="the native library was not built: no C++ compiler")

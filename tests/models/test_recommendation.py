@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from embexp.fields.recommendation.specs import (
+    BPR,
+    CosineContrastive,
+    MatrixFactorization,
+    RecommendationLoss,
+    SampledSoftmax,
+    Softmax,
+    TwoTower,
+)
 from embexp.fields.recommendation.tasks import RECOMMENDATION
 from embexp.models import build
 from embexp.specs.base import implementation
-from embexp.specs.losses import BPR, CosineContrastive, RecommendationLoss, SampledSoftmax, Softmax
-from embexp.specs.models import MatrixFactorization, TwoTower
 
 GENERATOR = np.random.default_rng(0)
 B, K, D, I = 5, 3, 4, 7  # noqa: E741

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from embexp.fields.graphs import models as knowledge_graph
 from embexp.fields.graphs.models import RelationPrediction
-from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
+from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
+from embexp.specs.models import DENSE
 from tests.models.triple_scores import score
 
 DIM, BATCH, ENTITIES, RELATIONS, WEIGHT = 6, 5, 9, 8, 0.3

@@ -5,20 +5,9 @@ import sys
 
 import pytest
 
-from embexp.specs.models import (
-    DENSE,
-    DLRM,
-    FM,
-    MLP,
-    BagOfWords,
-    DCNv2,
-    DeepFM,
-    Dot,
-    KerasModel,
-    Model,
-    Shapes,
-    TextCNN,
-)
+from embexp.fields.columns.specs import DLRM, FM, DCNv2, DeepFM, Dot
+from embexp.fields.texts.specs import BagOfWords, TextCNN
+from embexp.specs.models import DENSE, MLP, KerasModel, Model, Shapes
 
 DOT = Dot(left=("user",), right=("item",), biases=("user_bias",))
 GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bias": (1,)}

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from embexp.errors import ConfigError
 from embexp.fields.texts.models import lengths
+from embexp.fields.texts.specs import BagOfWords, TextCNN
 from embexp.models import build as models
-from embexp.specs.models import DENSE, MLP, BagOfWords, Model, TextCNN
+from embexp.specs.models import DENSE, MLP, Model
 from tests.thoroughness import examples
 
 LENGTH, DIM, CLASSES = 6, 3, 4

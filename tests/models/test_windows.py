@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.fields.texts import models as texts
+from embexp.fields.texts.specs import TextCNN
 from embexp.models import build as models
 from embexp.models import layers
-from embexp.specs.models import TextCNN
 from embexp.system import native
 from tests.thoroughness import examples
 

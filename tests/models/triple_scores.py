@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from embexp.specs.models import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
+from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 
 
 def score(model: KnowledgeGraph, head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> float:

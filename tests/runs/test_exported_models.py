@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 import embexp
 from embexp.data import batches
+from embexp.fields.texts.serving import words_of_texts
+from embexp.fields.texts.specs import Words
 from embexp.fields.texts.texts import with_ngrams
 from embexp.fields.texts.texts import words as python_words
 from embexp.runs import run as single
 from embexp.runs.evaluations import predictions
 from embexp.runs.prepare import read_data
 from embexp.runs.serving import saved_model
-from embexp.runs.serving.inputs import words_of_texts
-from embexp.specs.data.texts import Words
 from embexp.system.parallel import quiet
 from tests import planted_triples, short_runs
 from tests.thoroughness import examples, left_out

@@ -24,7 +24,6 @@ from embexp.runs import experiment, runs_compared, verification
 from embexp.runs import run as single
 from embexp.runs.rerun import Rerun
 from embexp.runs.run import Observer
-from embexp.specs.studies.choices import study_runs
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read
@@ -155,7 +154,7 @@ def test_a_study_is_verified_run_by_run(study: single.RunResult, tmp_path: Path)
 
 def test_each_run_is_an_ordinary_one(study: single.RunResult, graph: Path, tmp_path: Path) -> None:
     spec = embexp.compose(words(graph))
-    expected = study_runs(spec, study.directory)
+    expected = spec.study.runs(spec, study.directory)
     assert list(expected) == ["base", "grown", "full"]
     for name, stage in expected.items():
         folder = RunFolder(study.directory / name)
@@ -295,7 +294,8 @@ def test_settings_that_a_study_makes_itself_are_faults(graph: Path) -> None:
 
 def test_new_entities_are_part_of_an_id(graph: Path) -> None:
     triples = embexp.compose(["experiment=knowledge_graph", f"data.path={graph}"])
-    new = triples.model_copy(update={"data": study_runs(embexp.compose(words(graph)), Path())["full"].data})
+    whole = embexp.compose(words(graph))
+    new = triples.model_copy(update={"data": whole.study.runs(whole, Path())["full"].data})
     assert identity.content_id(new, "digest") != identity.content_id(triples, "digest")
 
 
@@ -370,7 +370,7 @@ def test_the_experiment_and_its_stages() -> None:
     spec = composition.job(
         composition.loader(), ["experiment=new_entities", "data.path=FOLDER"], look_at_data=False
     ).spec
-    stages = study_runs(spec, Path("there"))
+    stages = spec.study.runs(spec, Path("there"))
     assert [stage.data.new_entities.train for stage in stages.values()] == ["known", "all", "all"]  # type: ignore[union-attr]
     grown = stages["grown"]
     assert (grown.pretrained.kind, getattr(grown.pretrained, "path", None)) == ("checkpoint", "there/base")

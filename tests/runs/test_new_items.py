@@ -18,7 +18,6 @@ from embexp.records import inventory
 from embexp.runs import experiment, rerun
 from embexp.runs import run as single
 from embexp.runs.verification import verify
-from embexp.specs.studies.choices import study_runs
 
 USERS, ITEMS, GROUPS = 48, 36, 3
 
@@ -188,7 +187,8 @@ def test_content_without_new_items_is_an_error(study: single.RunResult, data: Pa
 def test_nothing_that_was_trained_changes(study: single.RunResult, data: Path, tmp_path: Path) -> None:
     """The base run is the same bits as a run of its spec by itself, and whole."""
     inventory.check_whole(study.directory / "base")
-    alone = single.run(study_runs(spec(data), study.directory)["base"], tmp_path)
+    whole = spec(data)
+    alone = single.run(whole.study.runs(whole, study.directory)["base"], tmp_path)
     base = embexp.load_run(study.directory / "base")
     assert {name: base.table(name).tobytes() for name in base.spec.tables} == {
         name: embexp.load_run(alone.directory).table(name).tobytes() for name in base.spec.tables

@@ -26,7 +26,6 @@ from embexp.runs import experiment
 from embexp.runs import run as single
 from embexp.runs.prepare import Prepared, prepare
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import study_runs
 from tests.conftest import ROOT
 from tests.thoroughness import examples
 
@@ -158,7 +157,7 @@ def test_the_runs_of_a_study_are_what_was_planned(folder: Path, tmp_path: Path) 
     assert why == ""
     pages = shown.split(" of 3, ")
     experiment.run(spec, tmp_path)
-    for page, (name, run) in zip(pages[1:], study_runs(spec, tmp_path).items(), strict=True):
+    for page, (name, run) in zip(pages[1:], spec.study.runs(spec, tmp_path).items(), strict=True):
         assert page.startswith(f"{name}: ")
         prepared = prepare(run)
         says_what_is_prepared(page, prepared)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from embexp.fields.graphs.specs import ComplEx, Place, TransE, Triples
 from embexp.specs import run, tasks
 from embexp.specs.data.choices import Clicks, Data
-from embexp.specs.data.graphs import Place, Triples
-from embexp.specs.models import MLP, ComplEx, Model, TransE
+from embexp.specs.models import MLP, Model
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Feature
 

@@ -14,7 +14,7 @@ from embexp.data.files.table_files import Files
 from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data.choices import Columnar
-from embexp.specs.data.texts import Text
+from embexp.specs.data.sources import DividedData
 from embexp.specs.vocabularies import Steps, VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress, at_once, quiet
@@ -38,7 +38,7 @@ class TokenSource(Source):
         classes: names of the classes of a finished run, by label; empty: they follow from the labels.
     """
 
-    data: Columnar | Text
+    data: DividedData
     other: Path | None = field(default=None, kw_only=True)
     classes: Sequence[str] = field(default=(), kw_only=True)
 
@@ -81,7 +81,9 @@ class TokenSource(Source):
         token_rows.learn(encoded, rules, columns.buckets, folder, progress=progress)
 
     def _rules(self, columns: Columns, table: str) -> VocabularyRules:
-        return columns.rules.get(table, self.data.vocabulary)
+        found = columns.rules.get(table, self.data.token_rules)
+        assert found is not None  # sources of tokens have rules
+        return found
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """Those that `learn` made from the training split."""

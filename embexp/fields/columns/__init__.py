@@ -2,7 +2,7 @@
 
 from embexp.specs.fields import Field
 
-_TASKS = "embexp.fields.columns.tasks"
+_TASKS, _SPECS = "embexp.fields.columns.tasks", "embexp.fields.columns.specs"
 FIELD = Field(
     name="columns",
     described="examples with labels: numbers, clicks, classes",
@@ -10,5 +10,12 @@ FIELD = Field(
         "regression": f"{_TASKS}:REGRESSION",
         "binary": f"{_TASKS}:BINARY",
         "classification": f"{_TASKS}:CLASSIFICATION",
+    },
+    models={
+        "dot": f"{_SPECS}:Dot",
+        "dlrm": f"{_SPECS}:DLRM",
+        "fm": f"{_SPECS}:FM",
+        "deepfm": f"{_SPECS}:DeepFM",
+        "dcn_v2": f"{_SPECS}:DCNv2",
     },
 )

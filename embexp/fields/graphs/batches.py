@@ -16,8 +16,8 @@ from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.fields.graphs.queries import Candidates
 from embexp.runs.prepare import Data
-from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES, KNOWN
 from embexp.specs.run import RunSpec
+from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN
 from embexp.training.ranking import KnownAnswers
 
 

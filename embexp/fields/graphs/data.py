@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from embexp.errors import DataError
 from embexp.fields.graphs.queries import Candidates, answer_shares, distinct_queries
+from embexp.fields.graphs.specs import KnowledgeGraph, Positives, Triples
 from embexp.runs.prepare import Data
-from embexp.specs.data.graphs import CANDIDATES, RELATION, Positives, Triples
-from embexp.specs.models import KnowledgeGraph
 from embexp.specs.run import RunSpec
+from embexp.specs.tasks import CANDIDATES, RELATION
 
 
 def complete(spec: RunSpec, data: Data) -> Data:

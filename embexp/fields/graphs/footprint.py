@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from embexp.specs.data.graphs import CANDIDATES, Triples
+from embexp.fields.graphs.specs import KnowledgeGraph, Triples
 from embexp.specs.footprint import DIFFERENCES, ROWS, SCORES, TRAINED_SCORES
-from embexp.specs.models import KnowledgeGraph
 from embexp.specs.run import RunSpec
+from embexp.specs.tasks import CANDIDATES
 
 _LONG_HOURS = 3.0
 _SECONDS = {False: 1.2e-10, True: 1.2e-9}

@@ -27,11 +27,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 from embexp.models import layers
 from embexp.models.layers import Head
-from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES, RELATION, SOURCE
 from embexp.specs.footprint import DIFFERENCES
-from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
+from embexp.specs.models import DENSE
+from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, RELATION, SOURCE
 from embexp.system import native
 from embexp.training.one_vs_all import OneVsAll, Scoring
 

@@ -13,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from embexp.fields.graphs.specs import FULL, GROWN
 from embexp.records.folder import RunFolder
 from embexp.reports import plots, results
 from embexp.reports.record import at, finite_number
@@ -20,9 +21,9 @@ from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.run import Observer, RunResult
 from embexp.runs.studies import stages
-from embexp.specs.data.graphs import CANDIDATES
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import BASE, FULL, GROWN
+from embexp.specs.studies.choices import BASE
+from embexp.specs.tasks import CANDIDATES
 from embexp.system import digests, terminal
 from embexp.training.loop import Replay
 

@@ -31,17 +31,9 @@ from embexp.data.examples import Examples, Layout, ListColumn
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError, excerpt
 from embexp.fields.graphs.openke import Names
+from embexp.fields.graphs.specs import INVERSE, GraphSplit, NewEntities, Place, TrainedTriples, Triples
 from embexp.fields.graphs.triples import files_of, is_ordered, lines_of
-from embexp.specs.data.graphs import (
-    INVERSE,
-    RELATION,
-    SOURCE,
-    GraphSplit,
-    NewEntities,
-    Place,
-    TrainedTriples,
-    Triples,
-)
+from embexp.specs.tasks import RELATION, SOURCE
 from embexp.specs.vocabularies import Steps, normalized_text
 from embexp.system import digests
 from embexp.system.arrays import ArrayWriter, mapped_array

@@ -12,9 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.data.batches import Batch
+from embexp.fields.graphs.specs import Triples
 from embexp.runs.serving.inputs import Served, traced
 from embexp.runs.serving.saved_model import Pieces, Signatures, check_counts
-from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE
 
 
 def model(pieces: Pieces) -> TripleModel:

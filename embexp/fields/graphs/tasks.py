@@ -27,8 +27,8 @@ class Ranking(Task):
 
     def compared(self, spec: RunSpec) -> dict[str, Compared]:
         """All entities, or drawn ones, for each query; and all relations where they are predicted."""
-        from embexp.specs.data.graphs import CANDIDATES, RELATION, Triples
-        from embexp.specs.models import KnowledgeGraph
+        from embexp.fields.graphs.specs import KnowledgeGraph, Triples
+        from embexp.specs.tasks import CANDIDATES, RELATION
 
         data, model, found = spec.data, spec.model, dict[str, Compared]()
         if isinstance(data, Triples):
@@ -44,8 +44,8 @@ class Ranking(Task):
 
     def further_features(self, spec: RunSpec, data: Any) -> dict[str, Feature]:
         """All relations, where they are predicted."""
-        from embexp.specs.data.graphs import ALL_RELATIONS, RELATION
         from embexp.specs.tables import Feature
+        from embexp.specs.tasks import ALL_RELATIONS, RELATION
 
         return {ALL_RELATIONS: Feature(table=spec.features[RELATION].table)} if data.candidates.relations else {}
 
@@ -82,7 +82,7 @@ class Ranking(Task):
 RANKING = Ranking(
     "ranking",
     described="One of many candidates, for the queries of a knowledge graph: the model's loss; MRR, Hits@k.",
-    loss="embexp.models.losses:of_queries",
+    loss="embexp.fields.graphs.losses:of_queries",
     reference=f"{_RANKS}:REFERENCE",
     data="embexp.fields.graphs.data:complete",
     additions="embexp.fields.graphs.batches:additions",
@@ -118,7 +118,7 @@ def _nothing_to_rank(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _no_scores(spec: RunSpec) -> Iterator[Fault]:
-    from embexp.specs.models import KnowledgeGraph
+    from embexp.fields.graphs.specs import KnowledgeGraph
 
     if not isinstance(spec.model, KnowledgeGraph):
         rule = "task ranking needs a model that scores candidates"

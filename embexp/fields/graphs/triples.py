@@ -38,7 +38,8 @@ from embexp.data.sources.source import (
 from embexp.errors import ConfigError, DataError, Fault, excerpt, plural
 from embexp.fields.graphs import ntriples
 from embexp.fields.graphs.openke import ENTITIES, NUMBERED, RELATIONS, Names
-from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, GraphSplit, Triples
+from embexp.fields.graphs.specs import GraphSplit, Triples
+from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE
 from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
 from embexp.system.parallel import Progress

@@ -7,6 +7,18 @@ FIELD = Field(
     name="recommendation",
     described="items for users, from interactions",
     tasks={"recommendation": f"{_HERE}.tasks:RECOMMENDATION"},
+    models={
+        "matrix_factorization": f"{_HERE}.specs:MatrixFactorization",
+        "two_tower": f"{_HERE}.specs:TwoTower",
+    },
+    losses={
+        "bpr": f"{_HERE}.specs:BPR",
+        "sampled_softmax": f"{_HERE}.specs:SampledSoftmax",
+        "cosine_contrastive": f"{_HERE}.specs:CosineContrastive",
+        "softmax": f"{_HERE}.specs:Softmax",
+    },
+    studies={"new_items": f"{_HERE}.specs:NewItemsStudy"},
+    settings={"recommendation": f"{_HERE}.specs:Recommendation"},
     methods={"recommend": f"{_HERE}.finished:recommend", "vectors": f"{_HERE}.finished:vectors"},
     exports={"vectors": f"{_HERE}.exporting:write_sides", "index": f"{_HERE}.exporting:write_index"},
     commands={

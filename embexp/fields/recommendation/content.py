@@ -16,7 +16,8 @@ from embexp.data.examples import ListColumn
 from embexp.errors import DataError
 from embexp.fields.recommendation import cold_starts
 from embexp.fields.recommendation.recommending import Vectors
-from embexp.specs.models import Model, Recommender
+from embexp.fields.recommendation.specs import Recommender
+from embexp.specs.models import Model
 from embexp.specs.pretrained import Match
 from embexp.system.parallel import Progress
 from embexp.vectors import alignment

@@ -10,8 +10,8 @@ import numpy as np
 from embexp.data.examples import Examples
 from embexp.fields.recommendation.interactions import SEEN, HeldOut, Interactions, interactions
 from embexp.fields.recommendation.newcomers import Newcomers, without_newcomers
+from embexp.fields.recommendation.specs import Recommender
 from embexp.runs.prepare import Data, with_histories
-from embexp.specs.models import Recommender
 from embexp.specs.run import RunSpec
 
 

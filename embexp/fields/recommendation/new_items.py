@@ -19,15 +19,15 @@ from embexp.fields.recommendation.content import Content, of_new_items, read_con
 from embexp.fields.recommendation.evaluation import intervals_over_users
 from embexp.fields.recommendation.interactions import HeldOut, Interactions
 from embexp.fields.recommendation.recommending import Vectors
+from embexp.fields.recommendation.specs import Recommender
 from embexp.reports import results
 from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.prepare import Data, read_data
 from embexp.runs.run import Observer, RunResult
 from embexp.runs.studies import stages
-from embexp.specs.models import Recommender
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import BASE, study_runs
+from embexp.specs.studies.choices import BASE
 from embexp.system import caching, digests, files, terminal
 from embexp.training import intervals, ranking
 from embexp.training.loop import Replay
@@ -60,7 +60,7 @@ _FILES = {
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
     """Runs base without what is new, and measures how that is served; see `stages.run`."""
     described = {"name": spec.name, "task": str(spec.task), "study": spec.study.kind}
-    base_spec = study_runs(spec, directory)[BASE]
+    base_spec = spec.study.runs(spec, directory)[BASE]
     data, content = read_data(base_spec, observer.progress), None  # what is wrong with them is said before the training
     if (path := getattr(spec.study, "content", None)) is not None:
         assert data.candidates.new is not None  # the study draws some

@@ -13,9 +13,9 @@ from embexp.data.histories import lists_of
 from embexp.errors import DataError, VocabularyError
 from embexp.fields.recommendation import cold_starts
 from embexp.fields.recommendation.recommending import Vectors, recommender
+from embexp.fields.recommendation.specs import Recommender
 from embexp.specs.base import summarize_names
 from embexp.specs.data.choices import Columnar
-from embexp.specs.models import Recommender
 from embexp.system.parallel import Progress, quiet
 
 if TYPE_CHECKING:

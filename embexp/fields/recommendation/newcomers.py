@@ -10,7 +10,7 @@ import numpy as np
 from embexp.data.scan import Scan
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError
-from embexp.specs.losses import Newcomers as Draw
+from embexp.fields.recommendation.specs import Newcomers as Draw
 from embexp.system import digests
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from embexp.data.examples import ListColumn
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError, DivergedError, RunError, VocabularyError
+from embexp.fields.recommendation.specs import Recommender
 from embexp.specs.base import summarize_names
-from embexp.specs.models import Recommender
 from embexp.system.parallel import Progress, quiet
 from embexp.training import ranking
 

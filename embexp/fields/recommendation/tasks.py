@@ -29,7 +29,8 @@ class Recommending(Task):
 
     def cutoffs_of(self, spec: RunSpec) -> tuple[int, ...]:
         """`recommendation.cutoffs`."""
-        return spec.recommendation.cutoffs
+        cutoffs: tuple[int, ...] = spec.recommendation.cutoffs
+        return cutoffs
 
     def recorded_cutoffs(self, settings: Mapping[str, Any]) -> tuple[int, ...]:
         """`recommendation.cutoffs`, if the record has any."""
@@ -38,8 +39,7 @@ class Recommending(Task):
 
     def compared(self, spec: RunSpec) -> dict[str, Compared]:
         """The items of a batch, and drawn ones, or the whole catalogue."""
-        from embexp.specs.losses import DrawnNegatives, SharedNegatives, Softmax
-        from embexp.specs.models import Recommender
+        from embexp.fields.recommendation.specs import DrawnNegatives, Recommender, SharedNegatives, Softmax
 
         loss, model = spec.loss, spec.model
         if not isinstance(model, Recommender):

@@ -2,4 +2,10 @@
 
 from embexp.specs.fields import Field
 
-FIELD = Field(name="texts", described="labelled texts, and word vectors")
+_SPECS = "embexp.fields.texts.specs"
+FIELD = Field(
+    name="texts",
+    described="labelled texts, and word vectors",
+    data={"text": f"{_SPECS}:Text", "skipgram": f"{_SPECS}:SkipGram"},
+    models={"bag_of_words": f"{_SPECS}:BagOfWords", "text_cnn": f"{_SPECS}:TextCNN"},
+)

@@ -14,9 +14,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from embexp.fields.texts.specs import BagOfWords, TextCNN
 from embexp.models import layers
 from embexp.models.layers import Head
-from embexp.specs.models import BagOfWords, TextCNN
 from embexp.system import native
 
 _TRIED = 16

@@ -14,9 +14,9 @@ from embexp.data.columns import Columns
 from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import Description, Source, cached, single_columns, unknown_columns
 from embexp.errors import ConfigError, Fault
+from embexp.fields.texts.specs import SkipGram, Text
 from embexp.fields.texts.texts import Corpus
 from embexp.specs.data.sources import GivenFiles, Split, SplitKind
-from embexp.specs.data.texts import SkipGram, Text
 from embexp.system import digests
 from embexp.system.parallel import Progress
 

@@ -26,8 +26,8 @@ from embexp.data.vocabularies.token_rows import from_counts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.errors import DataError
 from embexp.fields.texts.sources import WORDS
+from embexp.fields.texts.specs import SkipGram
 from embexp.fields.texts.texts import Corpus, Text
-from embexp.specs.data.texts import SkipGram
 from embexp.specs.vocabularies import UnknownPolicy, VocabularyRules
 from embexp.system import digests, parallel
 from embexp.system.arrays import ArrayWriter

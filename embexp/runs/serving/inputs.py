@@ -1,4 +1,4 @@
-"""What an exported model takes, inside its TensorFlow graph: tokens to rows, texts to words, numbers transformed.
+"""What an exported model takes, inside its TensorFlow graph: tokens to rows, numbers transformed.
 
 The arithmetic of numeric columns is that of `embexp.data.numbers`, in float64. Only the logarithms may differ in their
 last bit, and so, once in a hundred million values, float32 by one unit in the last place.
@@ -20,16 +20,10 @@ from embexp.data.files.dialect import NULLS
 from embexp.data.numbers import FittedColumn
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
 from embexp.specs.data.sources import Transform
-from embexp.specs.data.texts import Words
 from embexp.specs.vocabularies import WHOLE_NUMBER, Step
 from embexp.system import files
 
 _LINES = 65_536
-_NO_WORD = r"[^\p{L}\p{N}_]+"
-"""What Python's `\\W` is, in the words of RE2."""
-_BLANK = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"
-"""What Python's `\\s+` is."""
-_MARK = r"([^\p{L}\p{N}_ ])"
 
 
 class Served(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
@@ -171,45 +165,16 @@ def normalized(tokens: Any, steps: Collection[Step]) -> Any:
     if Step.STRIP in steps:
         tokens = tf.strings.regex_replace(tokens, f"^[{_SPACE}]+|[{_SPACE}]+$", "")
     if Step.LOWER in steps:
-        tokens = _lowered(tokens)
+        tokens = lowered(tokens)
     if Step.NUMBER in steps:
         tokens = tf.strings.regex_replace(tokens, WHOLE_NUMBER, r"\1\2")
     return tokens
 
 
-def _lowered(texts: Any) -> Any:
+def lowered(texts: Any) -> Any:
     """In lower case, whatever the language of the machine: with a Turkish one, TensorFlow makes I another letter."""
     texts = tf.strings.regex_replace(tf.strings.lower(texts), "\u0130", "i\u0307")
     return tf.strings.lower(texts, encoding="utf-8")
-
-
-def words_of_texts(
-    texts: Any, max_length: int | None, separator: str | None = None, kind: Words = Words.LONG, ngrams: int = 1
-) -> Any:
-    """The words of texts in their order, in lower case, or their tokens; and behind them their n-grams.
-
-    Args:
-        texts: string [B], UTF-8.
-        max_length: only the first words of a text; None: all.
-        separator: between the tokens of texts that are split already; None: they are split into words.
-        kind: of the words.
-        ngrams: most words of an n-gram; 1: there are none.
-
-    Returns:
-        Ragged string [B, None].
-    """
-    if separator is None:
-        texts = _lowered(texts)
-        if kind is Words.PUNCTUATION:
-            texts = tf.strings.regex_replace(tf.strings.regex_replace(texts, _BLANK, " "), _MARK, r" \1 ")
-        else:
-            texts = tf.strings.regex_replace(texts, _NO_WORD, " ")
-    found = tf.strings.split(texts, sep=separator)
-    shortest = 2 if separator is None and kind is Words.LONG else 1
-    long_enough = tf.strings.length(found.values, unit="UTF8_CHAR") >= shortest
-    kept = tf.ragged.boolean_mask(found, found.with_values(long_enough))
-    kept = kept if max_length is None else kept[:, :max_length]
-    return kept if ngrams == 1 else tf.strings.ngrams(kept, tuple(range(1, ngrams + 1)), separator=" ")
 
 
 def numbers_of_texts(texts: Any, decimal: str = ".", thousands: str = "") -> Any:

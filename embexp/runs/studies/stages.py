@@ -17,7 +17,6 @@ from embexp.runs import run as single
 from embexp.runs.prepare import check_recorded_data
 from embexp.runs.run import Observer, RunResult
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import choices
 from embexp.system import files
 from embexp.training.listeners import Listener
 from embexp.training.loop import Replay
@@ -47,9 +46,9 @@ def run(spec: RunSpec, directory: Path, observer: Observer, summarise: Summarise
     inventory.unseal(directory)
     folder.write_spec(spec)
     runs: dict[str, dict[str, Any]] = {}
-    specs, ended = choices.study_runs(spec, directory), True
+    specs, ended = spec.study.runs(spec, directory), True
     for number, (name, run_spec) in enumerate(specs.items(), 1):
-        observer.announce(f"{number} of {len(specs)}, {name}: {choices.DESCRIPTIONS[name]}")
+        observer.announce(f"{number} of {len(specs)}, {name}: {spec.study.descriptions[name]}")
         seconds, stage, clock = json_object(noted), RunFolder(directory / name), Clock()
         if name in seconds and stage.summary.exists():
             if stage.manifest.exists():  # what follows is compared with it

@@ -25,7 +25,6 @@ from embexp.specs.base import (
     is_null,
     where_known,
 )
-from embexp.specs.data.graphs import Triples, held_by, mixed_tables
 from embexp.specs.data.sources import (
     DataSetName,
     DateFormat,
@@ -37,9 +36,11 @@ from embexp.specs.data.sources import (
     NumericColumn,
     NumericColumns,
     Paths,
+    Source,
     given,
+    held_by,
+    mixed_tables,
 )
-from embexp.specs.data.texts import SkipGram, Text
 from embexp.specs.tasks import Labels
 from embexp.specs.vocabularies import Steps, VocabularyRules
 
@@ -358,10 +359,10 @@ class CustomData(NamedCode, Columnar):
     implementation = "embexp.data.sources.custom:source"
 
 
-Data = Annotated[
-    Clicks | RecBole | CSV | Parquet | JSONLines | Adjacency | Text | SkipGram | Triples | CustomData,
-    Field(discriminator="kind"),
-]
+Data = Source
+"""Any source: those of the core, and those that fields bring."""
+SOURCES = (Clicks, RecBole, CSV, Parquet, JSONLines, Adjacency, CustomData)
+"""Those of the core."""
 
 
 def with_paths(data: Data, change: Callable[[str], str]) -> Data:

@@ -29,6 +29,7 @@ from embexp.specs.base import (
     Spec,
     WholeNumber,
     broken,
+    for_each,
     is_null,
     known_or,
     summarize_names,
@@ -301,6 +302,13 @@ class Split(Spec):
 class Source(Choice):
     """Keys of every source. Each also has a `label_column`, None if it has no labels."""
 
+    if TYPE_CHECKING:
+        kind: str
+
+        @property
+        def label_column(self) -> str | None:
+            """Column of the label; None: there is none."""
+
     serving: ClassVar[str] = ""
     """`module:function` of further signatures of a served model, see `runs.serving.saved_model`; "": there are none."""
     shuffle: bool = True
@@ -521,3 +529,26 @@ def _group(data: DividedData) -> Iterator[Fault]:
         within = "data.split.within=user, " if kind is SplitKind.RANDOM else ""
         remedy = f"set {within}data.split.kind=leave_one_out, or this to null"
         yield Fault("data.split.group", repr(group), rule, remedy)
+
+
+def mixed_tables(
+    spec: RunSpec, what: Mapping[str, str], name: str, path: str, value: str, kinds: str
+) -> Iterator[Fault]:
+    """The ids of a feature identify other things than those of most features of its table, the first ones if equal."""
+    feature = spec.features[name]
+    held, all_held = what.get(feature.column or name), list(held_by(spec, what, feature.table))
+    first = max(all_held, key=all_held.count, default=None)
+    if held is not None and held != first:
+        rule = f"its ids identify {held}, but those of table {feature.table!r} identify {first}"
+        yield Fault(path, repr(value), rule, f"use separate tables for {kinds}")
+
+
+def held_by(spec: RunSpec, what: Mapping[str, str], table: str) -> Iterator[str]:
+    """What the ids of a table identify, by the columns of its features."""
+
+    def of_feature(name: str) -> Iterator[str]:
+        feature = spec.features[name]
+        if feature.table == table and (held := what.get(feature.column or name)):
+            yield held
+
+    return for_each(lambda: spec.features, of_feature)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from embexp.errors import Fault
-from embexp.specs.base import Choice, Dim, NamedCode
+from embexp.specs.base import Choice, Dim, Fraction, NamedCode
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -58,6 +58,10 @@ class DenseModel(Choice):
         """Widths of hidden layers that follow each other, by config path; of a convolution, its feature maps."""
         return {}
 
+    def input_shapes(self, shapes: Shapes) -> Shapes:
+        """The shapes of what the built model takes, by those of features; see `models.build`."""
+        return shapes
+
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
         """The reasons why it can't take these inputs, under `model.`, `features.` and `data.`.
 
@@ -69,6 +73,29 @@ class DenseModel(Choice):
     def inert(self, spec: RunSpec) -> Iterator[str]:
         """Settings without effect, each as `config path: reason`."""
         return iter(())
+
+
+class MLP(DenseModel):
+    """All activations and dense features, concatenated, through hidden layers to the logit."""
+
+    kind: Literal["mlp"] = "mlp"
+    implementation = "embexp.models.build:mlp"
+    hidden: Widths = (64,)
+    activation: Activation = Activation.RELU
+    dropout: Fraction = 0.0
+
+    @property
+    def hidden_widths(self) -> dict[str, Sequence[int]]:
+        """Its hidden layers."""
+        return {"model.hidden": self.hidden}
+
+    def input_shapes(self, shapes: Shapes) -> Shapes:
+        """The shapes of what the built model takes, by those of features; see `models.build`."""
+        return shapes
+
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """Sequences of unknown length."""
+        return length_faults(self.kind, shapes)
 
 
 class KerasModel(NamedCode, DenseModel):

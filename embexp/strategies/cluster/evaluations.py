@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.errors import DivergedError
-from embexp.specs.data.graphs import CANDIDATES
+from embexp.specs.tasks import CANDIDATES
 from embexp.strategies.cluster.control import Follower, Leader
 from embexp.training import kept_items
 from embexp.training.kept_items import Found, ItemPart, UserVectors

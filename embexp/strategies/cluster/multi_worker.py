@@ -21,8 +21,8 @@ from embexp.errors import EmbexpError, RunError
 from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
-from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
+from embexp.specs.tasks import CANDIDATES, KNOWN
 from embexp.strategies import pieces
 from embexp.strategies.cluster import places, reading, rendezvous, shard_files, watch
 from embexp.strategies.cluster.control import Follower, Leader, status

@@ -16,10 +16,12 @@ from embexp.specs.models.dense_model import (
     Shapes,
     Widths,
     bias_faults,
+    dense_faults,
     length_faults,
     listed,
     sequence_faults,
     unknown_features,
+    unused_features,
     vector_faults,
 )
 
@@ -27,30 +29,11 @@ if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
 
 
-class MLP(DenseModel):
-    """All activations and dense features, concatenated, through hidden layers to the logit."""
-
-    kind: Literal["mlp"] = "mlp"
-    implementation = "embexp.models.build:mlp"
-    hidden: Widths = (64,)
-    activation: Activation = Activation.RELU
-    dropout: Fraction = 0.0
-
-    @property
-    def hidden_widths(self) -> dict[str, Sequence[int]]:
-        """Its hidden layers."""
-        return {"model.hidden": self.hidden}
-
-    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
-        """Sequences of unknown length."""
-        return length_faults(self.kind, shapes)
-
-
 class DLRM(DenseModel):
     """Bottom MLP of the dense features, pairwise dot products of all vectors, top MLP (Naumov et al. 2019)."""
 
     kind: Literal["dlrm"] = "dlrm"
-    implementation = "embexp.models.recommendation:dlrm"
+    implementation = "embexp.fields.columns.models:dlrm"
     bottom: Widths = (64,)
     """Hidden widths of the bottom MLP; a last layer of the embeddings' dim is added. None without dense features."""
     top: Widths = (64, 32)
@@ -162,3 +145,29 @@ class DCNv2(DenseModel):
             yield f"model.rank: with {width:,} inputs, a full matrix has no more weights"
         if not self.hidden:
             yield "model.structure: there are no hidden layers"
+
+
+class Dot(DenseModel):
+    """Biased matrix factorisation: bias + sum of `biases` + <sum of `left`, sum of `right`> (Koren et al. 2009)."""
+
+    kind: Literal["dot"] = "dot"
+    implementation = "embexp.fields.columns.models:dot"
+    left: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Features whose vectors are summed on the left, all of the same dim."""
+    right: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Features whose vectors are summed on the right, of the same dim."""
+    biases: tuple[str, ...] = ()
+    """Features of dim 1 that are added to the result."""
+
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """Features that are not vectors of one dim, or that it does not name; dense features; and classes."""
+        named = {"left": self.left, "right": self.right, "biases": self.biases}
+        yield from unknown_features(named, shapes)
+        yield from vector_faults("dot", {name: shapes[name] for name in (*self.left, *self.right) if name in shapes})
+        yield from bias_faults("model.biases", self.biases, shapes)
+        yield from unused_features("dot", named, shapes)
+        yield from dense_faults("dot", dense_width, "remove them, or take model=mlp or model=dlrm")
+        if classes:
+            rule = "a product of two vectors is one number, and task classification needs one for each class"
+            remedy = "take model=mlp, model=bag_of_words or model=text_cnn, or another task"
+            yield Fault("model", "dot", rule, remedy)
