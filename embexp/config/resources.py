@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from embexp.config import validate
 from embexp.config.messages import did_you_mean, format_value, listing
@@ -24,7 +24,7 @@ from embexp.specs.data.choices import Clicks, Data, named_paths
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import Model
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample, named_files
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, data_of
 from embexp.specs.running import Output, RuntimeKind, VectorTests
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
@@ -429,7 +429,7 @@ def data_columns(container: Mapping[str, Any]) -> Sequence[str]:
     output = container.get("output")
     cache = output.get("cache") if isinstance(output, Mapping) else None
     try:
-        data: Data = TypeAdapter(Data).validate_python(container.get("data"))
+        data: Data = data_of(container.get("data"))
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(["data", *(str(part) for part in first["loc"][1:])])

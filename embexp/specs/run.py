@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import fields, inits, metrics, tasks
@@ -323,6 +323,16 @@ def _no_metric(spec: RunSpec, name: str) -> Iterator[Fault]:
             yield Fault(f"{path}.by", repr(metric.by), rule, f"did you mean {near[0]!r}?" if near else "name one")
     elif metric.by is not None:
         yield Fault(f"{path}.by", repr(metric.by), "only grouped_auc has groups", "remove it, or list grouped_auc")
+
+
+def data_of(settings: object) -> Data:
+    """A source by its settings, of which `kind` says what it is.
+
+    Raises:
+        ValidationError: there is no such source, or a setting is wrong.
+    """
+    found: Data = TypeAdapter(Data).validate_python(settings)
+    return found
 
 
 def rule_faults(spec: RunSpec) -> list[Fault]:

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
-from pydantic import TypeAdapter
 
 from embexp.data.columns import Columns
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
+from embexp.specs import run as run_specs
 from embexp.specs.data.choices import Data
 
 COLUMNS = Columns(ids={"user": "users", "item": "items"}, label="y", dense=("n",))
@@ -50,7 +50,7 @@ def write(kind: str, folder: Path) -> dict[str, Any]:
 
 def data_of(kind: str, path: Any, **more: Any) -> Data:
     settings = {"kind": kind, "path": path, "label": "y", "dense_features": {"n": "standardize"}, **more}
-    found: Data = TypeAdapter(Data).validate_python(settings)
+    found: Data = run_specs.data_of(settings)
     return found
 
 
@@ -170,7 +170,7 @@ def test_texts(form: str, tmp_path: Path) -> None:
             for number, (label, text) in enumerate(rows):
                 (tmp_path / name / label).mkdir(parents=True, exist_ok=True)
                 (tmp_path / name / label / f"{number}.txt").write_text(text)
-    data: Data = TypeAdapter(Data).validate_python({"kind": "text", "path": paths, "split": {"validation": 0.0}})
+    data: Data = run_specs.data_of({"kind": "text", "path": paths, "split": {"validation": 0.0}})
     columns = Columns(ids={"words": "words"}, label="label")
     found = read(data, tmp_path / "cache", columns)
     assert [len(found.splits[name]) for name in PARTS] == [6, 0, 1]

@@ -416,11 +416,10 @@ def test_the_look_imports_no_tensorflow(tmp_path: Path, kind: str) -> None:
         (tmp_path / "d.inter").write_text("user:token\ty:float\nu\t1\n")
     code = f"""
 import json, sys
-from pydantic import TypeAdapter
 from embexp.data.columns import Columns
 from embexp.data.sources.source import source_of
-from embexp.specs.data.choices import Data
-data = TypeAdapter(Data).validate_python({{"kind": {kind!r}, "path": {str(tmp_path)!r}, "label": "y"}})
+from embexp.specs.run import data_of
+data = data_of({{"kind": {kind!r}, "path": {str(tmp_path)!r}, "label": "y"}})
 assert source_of(data).head_faults(Columns(ids={{"user": "u"}}, label="y")) == []
 print(json.dumps(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules))))
 """

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import TypeAdapter
 
 from embexp.data.columns import columns_of
 from embexp.data.files import table_files
@@ -21,8 +20,8 @@ from embexp.fields.texts import text_examples
 from embexp.fields.texts.texts import Corpus, Text
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
-from embexp.specs.data.choices import Data
 from embexp.specs.freezing import FreezeRows
+from embexp.specs.run import data_of
 from embexp.specs.tables import Feature
 from embexp.system.parallel import quiet
 
@@ -40,7 +39,7 @@ HEADERS = {"csv": "user,item,y\n", "recbole": "user:token\titem:token\ty:float\n
 
 def refused(path: Path, kind: str, said: str, **more) -> None:
     settings, features = SETTINGS[kind]
-    data = TypeAdapter(Data).validate_python({"kind": kind, "path": str(path), **settings, **more})
+    data = data_of({"kind": kind, "path": str(path), **settings, **more})
     columns, _ = columns_of(data, {name: Feature(table=table) for name, table in features.items()})
     source = source_of(data)
     source.head_faults(columns)  # raises nothing

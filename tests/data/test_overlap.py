@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import TypeAdapter
 
 from embexp.data import overlap
 from embexp.data.columns import Columns
 from embexp.data.overlap import Overlap
 from embexp.data.scan import scan
+from embexp.specs import run as run_specs
 from embexp.specs.data.choices import Data
 
 COLUMNS = Columns(ids={"user": "user", "tags": "tags"}, weights={"amounts": "tags"}, dense=("n",), label="y")
@@ -39,7 +39,7 @@ def data_of(rows: dict[str, list[Row]], folder: Path) -> Data:
         pq.write_table(pa.table(arrays, names=list(names)), folder / f"{name}.parquet")
     path = {name: str(folder / f"{name}.parquet") for name in rows}
     settings: dict[str, Any] = {"kind": "parquet", "path": path, "label": "y", "dense_features": ["n"]}
-    found: Data = TypeAdapter(Data).validate_python(settings)
+    found: Data = run_specs.data_of(settings)
     return found
 
 

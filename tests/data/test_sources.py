@@ -9,19 +9,20 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import TypeAdapter
 
 from embexp.data.columns import columns_of
 from embexp.data.scan import encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
-from embexp.specs.data.choices import Data
+from embexp.specs import fields
+from embexp.specs.data.choices import SOURCES, Data
+from embexp.specs.run import data_of
 from embexp.specs.tables import Feature
 
 ROWS = [(f"u{number % 7}", f"i{number % 5}", number % 2) for number in range(40)]
@@ -128,12 +129,12 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
     (tmp_path / "data").mkdir()
     path = tmp_path / "data" if case.written is None else case.written(tmp_path / "data")
     place = {} if case.written is None else {"path": str(path)}
-    data = TypeAdapter(Data).validate_python({"kind": request.param, **place, **case.settings})
+    data = data_of({"kind": request.param, **place, **case.settings})
     return Made(case, data, path, tmp_path / "cache")
 
 
 def test_every_kind_has_a_case() -> None:
-    kinds = {kind.model_fields["kind"].default for kind in get_args(get_args(Data)[0])}
+    kinds = {*(kind.model_fields["kind"].default for kind in SOURCES), *fields.names("data")}
     assert kinds == CASES.keys()
 
 
@@ -207,17 +208,7 @@ def test_another_file_is_read_with_the_same_vocabularies_or_not_at_all(made: Mad
 def test_the_plan_s_words_name_what_is_read(made: Made) -> None:
     described = source_of(made.data).description()
     assert (str(made.path) in described.headline) == (made.case.written is not None)
-    assert {*described.ids_per_example, *described.whole_tables} <= made.case.features.keys()
-
-
-def test_only_queries_have_candidates(made: Made) -> None:
-    columns, _ = columns_of(made.data, made.features())
-    found = source_of(made.data).candidates(dict.fromkeys(columns.ids, 9), seed=3)
-    assert (found is not None) == ("candidates" in columns.ids)
-    if found is not None:
-        assert (found.entities, found.negatives, found.seed) == (9, None, 3)
-        with pytest.raises(DataError, match="found 1 entity, expected 2 or more"):
-            source_of(made.data).candidates(dict.fromkeys(columns.ids, 1), seed=3)
+    assert described.ids_per_example.keys() <= made.case.features.keys()
 
 
 def test_the_modules_of_sources_are_light() -> None:

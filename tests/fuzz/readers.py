@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-from pydantic import TypeAdapter
 
 from embexp.checkpoints import object_graph
 from embexp.checkpoints.contents import open_checkpoint
@@ -22,9 +21,9 @@ from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
 from embexp.errors import DataError
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
-from embexp.specs.data.choices import Data
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
+from embexp.specs.run import data_of
 from embexp.specs.tables import Feature, RowType
 from embexp.system.parallel import quiet
 from embexp.tensor_bundle import first_format
@@ -120,7 +119,7 @@ def _first_format(path: Path, random: Random) -> int:
 
 def _data(path: Path, random: Random, *, features: Mapping[str, str], settings: Mapping[str, Any]) -> int:
     place = path.parent if settings["kind"] == "triples" else path
-    data: Any = TypeAdapter(Data).validate_python({"path": str(place), **settings})
+    data: Any = data_of({"path": str(place), **settings})
     columns, _ = columns_of(data, {name: Feature(table=table) for name, table in features.items()})
     source = source_of(data)
     source.head_faults(columns)

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from embexp.errors import ConfigError
+from embexp.fields.graphs import losses
 from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, TransE
 from embexp.models import build as models
-from embexp.models import losses
 from embexp.specs.losses import RankingLoss
 from embexp.specs.models import DENSE, Shapes
 from tests.models.triple_scores import score

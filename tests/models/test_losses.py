@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
+from embexp.fields.graphs import losses as graph_losses
 from embexp.models import losses
 from embexp.specs import tasks
 from embexp.specs.losses import RankingLoss
@@ -92,7 +93,7 @@ def test_losses_trace_without_a_warning(task: Task, capfd: pytest.CaptureFixture
 
 def shared_loss(entities: list[int], logs: np.ndarray, scores: np.ndarray) -> float:
     labels = np.stack([np.array(entities, np.float64), logs], 1).astype(np.float32)
-    return float(losses.ranking(RankingLoss.SOFTMAX, 0.0)(tf.constant(labels), tf.constant(scores, tf.float32)))
+    return float(graph_losses.ranking(RankingLoss.SOFTMAX, 0.0)(tf.constant(labels), tf.constant(scores, tf.float32)))
 
 
 @given(

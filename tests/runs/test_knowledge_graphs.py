@@ -242,7 +242,7 @@ def test_the_plan_names_what_answers_are_ranked_among(folder: Path, capsys: pyte
     assert "each answer ranked among 9 drawn ones" in said
     assert "[B, 10, 1000]" in said
     assert plan.main(arguments[:2]) == 0
-    assert "O(vocabulary): tables.entity: 1-vs-all (data.negatives=null)" in capsys.readouterr().out
+    assert "O(vocabulary): tables.entity: data.negatives=null" in capsys.readouterr().out
     assert "no effect: dense_optimizer: complex has no weights outside the tables" in said
 
 

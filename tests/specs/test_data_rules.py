@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from embexp.fields.graphs.specs import ComplEx, Place, TransE, Triples
 from embexp.specs import run, tasks
 from embexp.specs.data.choices import Clicks, Data
 from embexp.specs.models import MLP, Model
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, data_of
 from embexp.specs.tables import Feature
 
 FEATURES = {
@@ -55,9 +55,7 @@ def test_tables_hold_entities_or_relations() -> None:
 
 
 def test_columns_of_triples() -> None:
-    spec = TypeAdapter(Data).validate_python(
-        {"kind": "triples", "path": "graph", "columns": ["relation", "head", "tail"]}
-    )
+    spec = data_of({"kind": "triples", "path": "graph", "columns": ["relation", "head", "tail"]})
     assert spec.columns == (Place.RELATION, Place.HEAD, Place.TAIL)
     assert (TRIPLES.dense_columns, Triples(path="graph", reciprocal=False).dense_columns) == ((), ("inverse",))
     with pytest.raises(ValidationError, match="head, relation and tail must each be named once"):

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 import embexp
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import run
-from embexp.specs.base import Scope, Spec, UnknownPartError
-from embexp.specs.data.choices import Data
+from embexp.specs.base import Scope, Spec, UnknownPartError, union
+from embexp.specs.data.choices import SOURCES
 from embexp.specs.freezing import Freeze
 from embexp.specs.inits import FUNCTION, METHODS, Init, InitMethod
 from embexp.specs.pretrained import NoPretrained, Sample
@@ -118,7 +118,9 @@ def test_tables_whose_own_choice_is_not_known(spec: RunSpec) -> None:
     assert known.scope_of("init").all_tables() == ("user", "item")
 
 
-@pytest.mark.parametrize("choice", [Init, Freeze, Strategy, Data], ids=["init", "freeze", "strategy", "data"])
+@pytest.mark.parametrize(
+    "choice", [Init, Freeze, Strategy, union("data", *SOURCES)], ids=["init", "freeze", "strategy", "data"]
+)
 def test_kinds_are_their_classes(choice: Any) -> None:
     """No other place lists them."""
     kinds = TypeAdapter(choice).json_schema()["discriminator"]["mapping"]
