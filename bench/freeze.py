@@ -188,7 +188,7 @@ def main(argv: list[str]) -> int:
         met = met and reached
         peaks = "".join(f"{taking[what]:12.3f}" for what in CHECKPOINTING)
         print(f"{layout:20}{peaks}   <= {COPIES} {harness.word(reached)}")
-    harness.save(options.json, described, pairs=taken, checkpoints=copies)
+    harness.save(options, described, pairs=taken, checkpoints=copies)
     if options.quick:
         print("the targets are for the full size: with so few rows, other allocations of the process dominate")
     return 0 if met or options.quick else 1

@@ -43,6 +43,7 @@ class Case:
         rule: optimizer of the tables: sgd, adagrad or adam.
         torch: how many times as fast as PyTorch it is to be.
         keras: the same for Keras.
+        fbgemm: the same for PyTorch with FBGEMM's tables; None: it is not measured.
     """
 
     family: str
@@ -51,6 +52,7 @@ class Case:
     rule: str = "adagrad"
     torch: float = 1.0
     keras: float = 3.0
+    fbgemm: float | None = None
 
 
 def clicks(folder: Path) -> Path:
@@ -122,7 +124,7 @@ _DOT = ("train.batch_size=4096",)
 _TEXTS = ("experiment=text_classification", "data=text")
 _GRAPH = ("experiment=knowledge_graph_large", "data=triples", "tables.entity.dim=200", "train.batch_size=512")
 CASES = {
-    "dlrm": Case("clicks", clicks, (*_DLRM, "optimizer=adagrad"), torch=1.8),
+    "dlrm": Case("clicks", clicks, (*_DLRM, "optimizer=adagrad"), torch=2.0, fbgemm=1.5),
     "dlrm_sgd": Case("clicks", clicks, (*_DLRM, "optimizer=sgd"), rule="sgd"),
     "dlrm_concat": Case("clicks", clicks, (*_CLICKS, "model=dlrm_concat", "optimizer=adagrad")),
     "mlp": Case("clicks", clicks, (*_CLICKS, "model=mlp", "optimizer=adagrad")),

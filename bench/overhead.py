@@ -155,7 +155,7 @@ def main(argv: list[str]) -> int:
         ratio, _, words = harness.judged(harness.ratios(*zip(*pairs, strict=True)), TARGET)
         print(f"{case:18}{mine:16,.0f}{theirs:14,.0f}{ratio:8.2f}  {words}", flush=True)
         results[case] = {"embexp": mine, "by_hand": theirs, "ratio": ratio}
-    harness.save(options.json, described, results=results)
+    harness.save(options, described, results=results)
     return 0 if all(result["ratio"] >= TARGET for result in results.values()) else 1
 
 
