@@ -16,7 +16,7 @@ from bench import models_torch
 from bench.models_cases import ADAGRAD_RATES, Setting
 
 
-def advance(setting: Setting, threads: int) -> Callable[[int], None]:
+def advance(setting: Setting, threads: int, net_of: Callable[[Setting], Any] | None = None) -> Callable[[int], None]:
     """A function that does so many steps, with the ids of all tables in one tensor."""
     count = sum(len(setting.batches[0][name]) for name in setting.tables)
     batches = [
@@ -27,7 +27,7 @@ def advance(setting: Setting, threads: int) -> Callable[[int], None]:
         }
         for batch in setting.batches
     ]
-    return models_torch.advance(replace(setting, batches=batches), threads, FusedDLRM)
+    return models_torch.advance(replace(setting, batches=batches), threads, net_of or FusedDLRM)
 
 
 class FusedDLRM(models_torch.Clicks):
