@@ -186,10 +186,10 @@ def by_matrices(vectors: Any) -> Any:
     oneDNN's kernel for AVX2 sums products of the last few in another order than the others, so the last are zeros.
     """
     count = vectors.shape[1]
-    zeros = _FEWEST_ZEROS + -(count + _FEWEST_ZEROS) % _MULTIPLE
-    upper, _ = _pairs(count, zeros)
-    padded = tf.pad(vectors, [[0, 0], [0, zeros], [0, 0]])
-    gram = tf.reshape(tf.matmul(padded, padded, transpose_b=True), [-1, (count + zeros) ** 2])
+    size = -(-(count + _FEWEST_ZEROS) // _MULTIPLE) * _MULTIPLE
+    upper, _ = _pairs(count, size)
+    padded = tf.pad(vectors, [[0, 0], [0, size - count], [0, 0]])
+    gram = tf.reshape(tf.matmul(padded, padded, transpose_b=True), [-1, size * size])
     products = tf.transpose(tf.gather(tf.transpose(gram), upper))
     return products, functools.partial(_gradient_by_matrices, padded, count)
 
@@ -199,9 +199,10 @@ def _gradient_by_matrices(padded: Any, count: int, upstream: Any) -> Any:
 
     TensorFlow's own gradient of a slice is as large as all products, F times; that of a gather is a sum by segments.
     """
-    _, place = _pairs(count, padded.shape[1] - count)
+    size = padded.shape[1]
+    _, place = _pairs(count, size)
     by_pair = tf.pad(tf.transpose(upstream), [[0, 1], [0, 0]])  # the last is that of x_i x_i, and of zeros: 0
-    symmetric = tf.reshape(tf.transpose(tf.gather(by_pair, place)), [-1, padded.shape[1], padded.shape[1]])
+    symmetric = tf.reshape(tf.transpose(tf.gather(by_pair, place)), [-1, size, size])
     return tf.matmul(symmetric, padded)[:, :count]
 
 
@@ -233,13 +234,13 @@ def _same_bits(count: int, dim: int) -> bool:
     return layers.same_bits(_by_library(1), functools.partial(_plain, 1), vectors, upstream)
 
 
-def _pairs(count: int, zeros: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each pair of `count` vectors is in their Gram matrix with zeros, and where each of its elements is among them.
+def _pairs(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where each pair of `count` vectors is in the Gram matrix, and where its elements are among the pairs.
 
     Returns:
-        int32 [P], for P pairs, and int32 [(count + zeros)²], which is P where the element is of no pair.
+        int32 [P], for P pairs, and int32 [size²], which is P where the element is of no pair.
     """
     left, right = np.triu_indices(count, 1)
-    place = np.full((count + zeros, count + zeros), len(left), np.int32)
+    place = np.full((size, size), len(left), np.int32)
     place[left, right] = place[right, left] = np.arange(len(left))
-    return (left * (count + zeros) + right).astype(np.int32), place.reshape(-1)
+    return (left * size + right).astype(np.int32), place.reshape(-1)
