@@ -26,12 +26,13 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "docs" / "figures.json"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _NUMBER = r"(?<![\w.,])[+−-]?\d(?:[\d,]*\d)?(?:\.\d+)?(?![\w]|[.,]\d)"
-_INLINE = re.compile(rf"({_NUMBER})(\**<!-- ([\w.-]+(?:@\w+)?) -->)")
-_TABLE = re.compile(r"<!-- ([\w.-]+): ([\w.@, -]+) -->")
-_MEASURED = re.compile(r"<!-- measured: ([\w.@-]+) -->")
+_INLINE = re.compile(rf"({_NUMBER})(\**<!-- ([\w.@]+) -->)")
+_TABLE = re.compile(r"<!-- (?!measured:)([\w.]+): ([\w.@, -]+) -->")
+_MEASURED = re.compile(r"<!-- measured: ([\w.@]+) -->")
 _CELL = re.compile(
     rf"`[^`]*`|\]\([^)]*\)|\(?targets?:[^)]*\)?|\d+%|(?P<all>\({_NUMBER}(?: {_NUMBER})+\))|(?P<one>{_NUMBER})"
 )
+_SUFFIXES = {"avx512": "", "avx2": "@avx2"}
 Figure = tuple[list[float], Mapping[str, Any]]
 """Its numbers, and the recording that has it."""
 
@@ -40,11 +41,11 @@ def read() -> dict[str, Figure]:
     """All figures of the file, by name; `NAME@avx2` is that of a processor without AVX-512."""
     found: dict[str, Figure] = {}
     for recording in json.loads(FILE.read_text(encoding="utf-8")):
-        suffix = "" if recording["instructions"] == "avx512" else f"@{recording['instructions']}"
         for name, value in recording["figures"].items():
-            if name + suffix in found:
-                raise ValueError(f"{FILE} has two figures {name}{suffix}")
-            found[name + suffix] = (value if isinstance(value, list) else [value], recording)
+            name += _SUFFIXES[recording["instructions"]]
+            if name in found:
+                raise ValueError(f"{FILE} has two figures {name}")
+            found[name] = (value if isinstance(value, list) else [value], recording)
     return found
 
 
@@ -58,8 +59,8 @@ def record(bench: str, quotable: Any, described: Mapping[str, str], command: str
         command: that measured them.
     """
     kind = described["instructions"]
-    names = {name.partition("@")[0] for page in PAGES for name in quoted(page.read_text(encoding="utf-8"))}
-    found = {name: value for name, value in _flat(bench, quotable) if name in names}
+    names = {name for page in PAGES for name in quoted(page.read_text(encoding="utf-8"))}
+    found = {name: value for name, value in _flat(bench, quotable) if name + _SUFFIXES[kind] in names}
     recordings = json.loads(FILE.read_text(encoding="utf-8"))
     for earlier in recordings:
         if earlier["instructions"] == kind:
@@ -70,6 +71,7 @@ def record(bench: str, quotable: Any, described: Mapping[str, str], command: str
     when = {"date": time.strftime("%Y-%m-%d"), "commit": commit.strip(), "versions": versions}
     recordings.append({"command": command, "source": "bench", **where, **when, "figures": found})
     write([each for each in recordings if each["figures"]])
+    print(f"{len(found)} figures that pages quote are in {FILE.relative_to(FILE.parents[1])}")
 
 
 def write(recordings: list[dict[str, Any]]) -> None:
