@@ -127,7 +127,7 @@ CASES = {
     "dlrm": Case("clicks", clicks, (*_DLRM, "optimizer=adagrad"), torch=2.0, fbgemm=1.5),
     "dlrm_sgd": Case("clicks", clicks, (*_DLRM, "optimizer=sgd"), rule="sgd"),
     "dlrm_concat": Case("clicks", clicks, (*_CLICKS, "model=dlrm_concat", "optimizer=adagrad")),
-    "mlp": Case("clicks", clicks, (*_CLICKS, "model=mlp", "optimizer=adagrad")),
+    "mlp": Case("clicks", clicks, (*_CLICKS, "model=mlp", "optimizer=adagrad"), torch=2.0),
     "fm": Case("products", clicks, (*_CLICKS, "model=fm", "optimizer=adagrad"), torch=2.0),
     "deepfm": Case("products", clicks, (*_CLICKS, "model=deepfm", *_DEEP, "optimizer=adagrad"), torch=2.0),
     "dcn_v2": Case("products", clicks, (*_CLICKS, "model=dcn_v2", *_DEEP, "optimizer=adagrad"), torch=2.0),
@@ -147,7 +147,7 @@ CASES = {
     "skipgram": Case("dot", pairs, ("experiment=skipgram", *_PARQUET, "optimizer=adam"), rule="adam"),
     "text_cnn": Case("texts", texts, (*_TEXTS, "model=text_cnn"), rule="adam"),
     "bag_of_words": Case("texts", texts, (*_TEXTS, "model=bag_of_words"), rule="adam"),
-    "complex": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1", "data.negatives=128"), torch=1.5),
+    "complex": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1", "data.negatives=128"), torch=2.0),
     "complex_1vsall": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1"), torch=1.5),
     "transe": Case("graph", graph, (*_GRAPH, "model=transe", "data.negatives=128")),
 }

@@ -243,7 +243,7 @@ def test_ratios_are_medians_of_those_within_a_repetition(capsys: pytest.CaptureF
     # Of the medians 4, 8 and 12, the ratios would be 2 and 3.
     assert not models.report("mlp", results([2, 4, 10], [8, 10, 4], [6, 16, 40]))
     said = capsys.readouterr().out
-    assert "torch 2.50 >= 1.0 met (4.00 2.50 0.40); keras 4.00 >= 3.0 met (3.00 4.00 4.00)" in said
+    assert "torch 2.50 >= 2.0 met (4.00 2.50 0.40); keras 4.00 >= 3.0 met (3.00 4.00 4.00)" in said
     assert " ".join(said.splitlines()[0].split()).startswith("mlp 4.00 (8.00) 8.00 (16.00) 16.00 (32.00)")
     assert "rows 0.50, forward 0.50, backward 0.50, dense_rule 0.50, input 0.50, other 0.50" in said
     assert "largest: rows: Gather 0.12" in said
@@ -316,11 +316,11 @@ def test_a_missed_target_is_the_exit_status(
         return results([1.0], [torch], [3.0])
 
     monkeypatch.setattr(models, "measured", measured)
-    words = ["--models", "mlp,transe", "--quick", "--threads", "2", "--json", str(tmp_path / "found.json")]
+    words = ["--models", "skipgram,transe", "--quick", "--threads", "2", "--json", str(tmp_path / "found.json")]
     assert models.main(words) == status
-    assert asked == [("mlp", 2, 1), ("transe", 2, 1)]
+    assert asked == [("skipgram", 2, 1), ("transe", 2, 1)]
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["results"]["mlp"]["times"]["torch"] == [[torch, 2 * torch]]
+    assert found["results"]["skipgram"]["times"]["torch"] == [[torch, 2 * torch]]
     assert ("MISSED" in capsys.readouterr().out) is bool(status)
 
 
