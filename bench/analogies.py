@@ -104,7 +104,7 @@ def main(argv: list[str]) -> int:
     ratios = harness.ratios(seconds["gensim"], seconds["embexp"])
     ratio, met, words = harness.judged(ratios, TARGET, digits=1)
     print(f"gensim / embexp {ratio:10.1f}  {words}; accuracies {'equal' if equal else 'DIFFERENT'}")
-    harness.save(options.json, described, seconds=seconds, ratio=ratio, target=TARGET, equal=equal)
+    harness.save(options, described, seconds=seconds, ratio=ratio, target=TARGET, equal=equal)
     return 0 if met and equal else 1
 
 

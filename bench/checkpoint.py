@@ -247,7 +247,7 @@ def main(argv: list[str]) -> int:
     for what, (value, target) in compared.items():
         print(f"{what:60} {value:7.2f} <= {target:<5} {harness.word(value <= target)}")
     print(f"load at the end: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
-    harness.save(options.json, described, saves=saves, reads=reads, compared=compared)
+    harness.save(options, described, saves=saves, reads=reads, compared=compared)
     return 0 if all(value <= target for value, target in compared.values()) else 1
 
 

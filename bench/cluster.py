@@ -186,7 +186,7 @@ def main(argv: list[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             found[name] = measured(name, Path(folder), options.workers, rounds, bytes_too=bytes_too)
         print(line(name, found[name], options.workers), flush=True)
-    harness.save(options.json, described, cases=found)
+    harness.save(options, described, cases=found)
     return 0
 
 

@@ -233,7 +233,7 @@ def main(argv: list[str]) -> int:
         found[name] = {"ratios": ratios, "ended_after_seconds": took, "said": said}
         missed |= abs(ratio - 1) > TOLERANCE or took > DEADLINE or f"worker {options.workers - 1}" not in said
         print(f"{name:8} {ratio:.2f} x the formula; a line down: all ended after {took:.1f} s: {said}", flush=True)
-    harness.save(options.json, described, cases=found)
+    harness.save(options, described, cases=found)
     return 1 if missed else 0
 
 

@@ -99,7 +99,7 @@ def main(argv: list[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             cases[name] = measured(name, Path(folder), rows, options.dim, options.workers)
         print(line(name, cases[name]), flush=True)
-    harness.save(options.json, described, cases=cases)
+    harness.save(options, described, cases=cases)
     return 0
 
 

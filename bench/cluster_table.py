@@ -132,7 +132,7 @@ def main(argv: list[str]) -> int:
         for workers in (1, options.workers):
             cases.append(measured(folder, rows, options.dim, workers))
             print(line(cases[-1]), flush=True)
-    harness.save(options.json, described, cases=cases)
+    harness.save(options, described, cases=cases)
     return 0
 
 

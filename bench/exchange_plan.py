@@ -106,7 +106,7 @@ def main(argv: list[str]) -> int:
             f" {made.enlarged:8} {made.bytes_of_a_worker / 1e6:7.2f}",
             flush=True,
         )
-    harness.save(options.json, harness.describe(), plans={str(key): vars(value) for key, value in found.items()})
+    harness.save(options, harness.describe(), plans={str(key): vars(value) for key, value in found.items()})
     return 0
 
 

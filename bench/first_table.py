@@ -138,7 +138,7 @@ def main(argv: list[str]) -> int:
         print(f"embexp - LightGBM {words}: AUC {mean:+.4f} ± {half:.4f} (95%)")
     mean, _ = difference(found, "lightgbm")
     print(f">= {LEAST} {harness.word(mean >= LEAST)}")
-    harness.save(options.json, machine, seeds=found)
+    harness.save(options, machine, seeds=found)
     return 0 if mean >= LEAST else 1
 
 

@@ -171,11 +171,13 @@ def main(argv: list[str]) -> int:
                 print(f"pair {number + 1}  {'; '.join(shown)}", flush=True)
         copies = {layout: measure(layout, path, "--checkpointing") for layout in LAYOUTS}
 
+    quotable: dict[str, Any] = {layout: dict(taking) for layout, taking in copies.items()}
     print("\nmedians of pairs" + " " * 26 + "ratio   target")
     met = True
     for layout in LAYOUTS:
         for figure, unit in zip(FIGURES, ("MB", "ms"), strict=True):
             own, whole = ([each[which][figure] for each in taken[layout]] for which in (layout, WHOLE))
+            quotable[layout]["memory" if unit == "MB" else "time"] = harness.ratios(own, whole)
             scale, target = 1e6 if unit == "MB" else 1.0, TARGETS.get((layout, figure))
             ratio, within, verdict = harness.judged(harness.ratios(own, whole), target or math.inf, at_most=True)
             met = met and within
@@ -188,7 +190,7 @@ def main(argv: list[str]) -> int:
         met = met and reached
         peaks = "".join(f"{taking[what]:12.3f}" for what in CHECKPOINTING)
         print(f"{layout:20}{peaks}   <= {COPIES} {harness.word(reached)}")
-    harness.save(options.json, described, pairs=taken, checkpoints=copies)
+    harness.save(options, described, quotable, pairs=taken, checkpoints=copies)
     if options.quick:
         print("the targets are for the full size: with so few rows, other allocations of the process dominate")
     return 0 if met or options.quick else 1

@@ -1,4 +1,8 @@
-"""What benchmarks share: options, the machine, processes of their own, targets, and results in a file."""
+"""What benchmarks share: options, the machine, processes of their own, targets, and results in a file.
+
+`--instructions avx2` measures as on a processor without AVX-512: the benchmark begins again, and it and its processes
+load `without_avx512.c` before all else.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -16,16 +22,19 @@ from typing import Any
 
 import psutil
 
+from bench import figures as published
 from embexp.system import files, machine
 
+LIMITED = "BENCH_LIMITED"
+"""The environment variable of a benchmark that has begun again."""
 CORES = machine.cores()
-PACKAGES = ("tensorflow", "keras", "torch", "pykeen", "implicit", "numpy")
+PACKAGES = ("tensorflow", "keras", "torch", "fbgemm-gpu-cpu", "pykeen", "implicit", "numpy")
 
 
 def parser(
     name: str, doc: str | None, *, quick: str, repetitions: str | None = None, threads: bool = False
 ) -> argparse.ArgumentParser:
-    """The options that benchmarks have: --quick, --json, --repetitions and --threads.
+    """The options that benchmarks have: --quick, --json, --record, --instructions, --repetitions and --threads.
 
     Args:
         name: of the module.
@@ -40,7 +49,23 @@ def parser(
     if threads:
         made.add_argument("--threads", type=int, default=CORES, help="of each library (default: one per core)")
     made.add_argument("--json", type=Path, help="also write the results to this file")
+    made.add_argument("--record", action="store_true", help="also write the figures that pages quote into them")
+    made.add_argument("--instructions", choices=["avx2"], action=_Limited, help="hide AVX-512 from all libraries")
+    made.set_defaults(bench=name)
     return made
+
+
+class _Limited(argparse.Action):
+    """Begins the benchmark again, as on a processor without AVX-512."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
+        if LIMITED in os.environ:
+            return
+        source = Path(__file__).with_name("without_avx512.c")
+        library = Path(tempfile.mkdtemp()) / "without_avx512.so"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+        environment = {**os.environ, "LD_PRELOAD": str(library), LIMITED: "1"}
+        os.execve(sys.executable, sys.orig_argv, environment)
 
 
 def describe() -> dict[str, str]:
@@ -52,13 +77,19 @@ def describe() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return {
-        "processor": machine.processor().model,
+        "processor": machine.processor().model + (", limited to AVX2" if LIMITED in os.environ else ""),
+        "instructions": instructions(),
         "cores": str(CORES),
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
         **versions,
     }
+
+
+def instructions() -> str:
+    """The widest of the processor that libraries may use: avx512 (with AMX or not) or avx2."""
+    return "avx512" if "avx512f" in machine.processor().features and LIMITED not in os.environ else "avx2"
 
 
 def introduce() -> dict[str, str]:
@@ -114,10 +145,19 @@ def word(met: bool) -> str:
     return "met" if met else "MISSED"
 
 
-def save(path: Path | None, described: Mapping[str, str], **results: Any) -> None:
-    """Writes the results to the file of --json, if there is one."""
-    if path is not None:
-        files.write_text(path, json.dumps({"machine": described, **results}, indent=2) + "\n")
+def save(options: argparse.Namespace, described: Mapping[str, str], quotable: Any = None, **results: Any) -> None:
+    """Writes the results to the file of --json, if there is one, and with --record those that pages quote into them.
+
+    Args:
+        options: of `parser`.
+        described: by `describe`.
+        quotable: numbers, and lists of one a repetition, in dicts; None: the results.
+    """
+    if options.json is not None:
+        files.write_text(options.json, json.dumps({"machine": described, **results}, indent=2) + "\n")
+    if options.record:
+        command = shlex.join(["python", "-m", f"bench.{options.bench}", *sys.argv[1:]])
+        published.record(options.bench, quotable or results, described, command)
 
 
 def experiment(folder: Path, dim: int) -> list[str]:

@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
             f" >= {RECALL} and >= {SPEED:,} {harness.word(met)}",
             flush=True,
         )
-    harness.save(options.json, described, results=results)
+    harness.save(options, described, results=results)
     return 0 if all(each["met"] for each in results.values()) else 1
 
 

@@ -266,7 +266,7 @@ def main(argv: list[str]) -> int:
             print(f"{case:13} {who:24} {theirs:7.3f} s per epoch, embexp {mine:6.3f} s: {theirs / mine:5.1f} ×", end="")
             print(f"   test MRR {taken['pykeen_mrr']:.3f}, embexp {taken['embexp_mrr']:.3f}, after {epochs} epochs")
     print(f"embexp's epochs are faster in every case: {'met' if slower else 'missed'}")
-    harness.save(options.json, described, cases=found)
+    harness.save(options, described, cases=found)
     return 0 if slower else 1
 
 

@@ -159,7 +159,7 @@ def main(argv: list[str]) -> int:
     met = slower <= STEP_TARGET and faster >= EVALUATION_TARGET and max(memory.values()) <= MEMORY_TARGET and agree
     wanted = f"{STEP_TARGET} ×, {EVALUATION_TARGET:.0f} ×, {MEMORY_TARGET / 1e6:.0f} MB, and the same MRR wanted"
     print(f"{wanted}: {'met' if met else 'missed'}")
-    harness.save(options.json, described, **found)
+    harness.save(options, described, **found)
     return 0 if met else 1
 
 

@@ -189,7 +189,12 @@ def main(argv: list[str]) -> int:
     seconds_and_memory = {way: [vars(cost) for cost in each] for way, each in costs.items()}
     bounds = {target.name: target.bound for target in chosen}
     sizes = {"rows": rows, "dim": options.dim}
-    harness.save(options.json, described, **sizes, costs=seconds_and_memory, values=values, targets=bounds)
+    quotable: dict[str, dict[str, object]] = {way: {"cost": each} for way, each in seconds_and_memory.items()}
+    for target in chosen:
+        if target.of is _times:
+            seconds = ([cost.seconds for cost in costs[way]] for way in target.ways)
+            quotable[target.ways[0]]["ratio"] = harness.ratios(*seconds)
+    harness.save(options, described, quotable, **sizes, costs=seconds_and_memory, values=values, targets=bounds)
     return 0 if all(target.met(values[target.name]) for target in chosen) else 1
 
 

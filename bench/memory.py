@@ -180,7 +180,7 @@ def main(argv: list[str]) -> int:
         print(f"{what:56}{found:8.1f} MiB <= {bound} {harness.word(found <= bound)}")
     print(f"{'difference of the scanning peaks':56}{large.scanning - small.scanning:8.1f} MiB")
     judged = {what: {"mib": value, "bound": bound} for what, (value, bound) in verdicts.items()}
-    harness.save(options.json, described, courses=[vars(course) for course in courses], verdicts=judged)
+    harness.save(options, described, courses=[vars(course) for course in courses], verdicts=judged)
     return 0 if all(value <= bound for value, bound in verdicts.values()) else 1
 
 

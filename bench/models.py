@@ -1,10 +1,12 @@
 """Whole training steps of the models that embexp ships, beside the same models written plainly in PyTorch and Keras.
 
-    python -m bench.models [--quick] [--models a,b] [--repetitions N] [--threads N] [--json FILE]
+    python -m bench.models [--quick] [--models a,b] [--repetitions N] [--threads N] [--json FILE] [--record]
+                           [--instructions avx2]
 
 All have the same sizes, rules of the optimizers, batches and number of threads. Ours is a run with its input pipeline;
 the others get batches that are in memory. Each library is a process of its own, and they take turns: a repetition is
 some steps of each, one library after the other. Ratios are taken within a repetition, and their median is reported.
+DLRM has one peer more: PyTorch with the tables of FBGEMM, whose backward pass is the update.
 
 Then the profiler tells where a step of ours goes. For DLRM, and for models that are mostly matrix products, the least
 time that the machine needs is told, too (`limit` in `bench/models_ours.py`).
@@ -30,7 +32,7 @@ from bench.models_cases import CASES, setting
 from bench.models_ours import PARTS, begun, limit
 
 OURS = "embexp"
-LIBRARIES = (OURS, "torch", "keras")
+LIBRARIES = (OURS, "torch", "keras", "fbgemm")
 SECONDS, QUICK_SECONDS = 2.0, 0.5
 """Of a library's steps in a repetition, at most; but it does at least `FEWEST`, and at most `MOST`."""
 FEWEST, MOST = 3, 200
@@ -54,8 +56,25 @@ def main(argv: list[str]) -> int:
     for name in names:
         found = results[name] = measured(name, options.threads, count, seconds)
         missed |= report(name, found)
-    harness.save(options.json, described, results=results)
+    quotable = {name: figures(found) for name, found in results.items()}
+    harness.save(options, described, quotable, results=results)
     return 1 if missed else 0
+
+
+def figures(found: dict[str, Any]) -> dict[str, Any]:
+    """What pages may quote of a model: milliseconds and ratios by library, and the limit."""
+    ours = found["times"][OURS]
+    quotable: dict[str, Any] = {
+        library: {
+            "ms": [wall for wall, _ in times],
+            "ratio": [wall / own for (wall, _), (own, _) in zip(times, ours, strict=True)],
+        }
+        for library, times in found["times"].items()
+    }
+    if least := found.get("limit"):
+        of_keras = [wall / least["ms"] for wall, _ in found["times"]["keras"]]
+        quotable["limit"] = {**least, "ratio": [wall / least["ms"] for wall, _ in ours], "keras": of_keras}
+    return quotable
 
 
 class Worker:
@@ -116,15 +135,16 @@ def _timed(advance: Any) -> Callable[[int], tuple[float, float]]:
 
 def measured(name: str, threads: int, repetitions: int, seconds: float) -> dict[str, Any]:
     """Milliseconds of a step and of the processor by library, for each repetition; the profile; the limit."""
+    libraries = [each for each in LIBRARIES if each != "fbgemm" or CASES[name].fbgemm]
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         workers = {}
-        for library in LIBRARIES:  # ours first: it makes the batches of the others
+        for library in libraries:  # ours first: it makes the batches of the others
             workers[library] = Worker(stack, library, name, Path(scratch), threads)
         steps = {}
         for library, worker in workers.items():
             worker.ask("train", FEWEST)
             steps[library] = int(min(MOST, max(FEWEST, seconds * 1e3 // worker.ask("train", FEWEST)[0])))
-        times: dict[str, list[tuple[float, float]]] = {library: [] for library in LIBRARIES}
+        times: dict[str, list[tuple[float, float]]] = {library: [] for library in libraries}
         for _ in range(repetitions):
             for library, worker in workers.items():
                 times[library].append(worker.ask("train", steps[library]))
@@ -138,14 +158,12 @@ def report(name: str, found: dict[str, Any]) -> bool:
     """Prints a model's results; whether a target is missed."""
     times, case = found["times"], CASES[name]
     medians = {
-        library: [statistics.median(part) for part in zip(*times[library], strict=True)] for library in LIBRARIES
+        library: [statistics.median(part) for part in zip(*each, strict=True)] for library, each in times.items()
     }
     line = "".join(f"{f'{wall:.2f} ({processor:.2f})':>18}" for wall, processor in medians.values())
-    told, missed = [], False
-    for library, target in (("torch", case.torch), ("keras", case.keras)):
-        ratio, met, words = harness.judged(
-            [theirs[0] / ours[0] for ours, theirs in zip(times[OURS], times[library], strict=True)], target
-        )
+    told, missed, quotable = [], False, figures(found)
+    for library in list(times)[1:]:
+        ratio, met, words = harness.judged(quotable[library]["ratio"], getattr(case, library))
         missed |= not met
         told.append(f"{library} {ratio:.2f} {words}")
     print(f"{name:24}{line}   {'; '.join(told)}")

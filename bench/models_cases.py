@@ -43,6 +43,7 @@ class Case:
         rule: optimizer of the tables: sgd, adagrad or adam.
         torch: how many times as fast as PyTorch it is to be.
         keras: the same for Keras.
+        fbgemm: the same for PyTorch with FBGEMM's tables; None: it is not measured.
     """
 
     family: str
@@ -51,6 +52,7 @@ class Case:
     rule: str = "adagrad"
     torch: float = 1.0
     keras: float = 3.0
+    fbgemm: float | None = None
 
 
 def clicks(folder: Path) -> Path:
@@ -122,10 +124,10 @@ _DOT = ("train.batch_size=4096",)
 _TEXTS = ("experiment=text_classification", "data=text")
 _GRAPH = ("experiment=knowledge_graph_large", "data=triples", "tables.entity.dim=200", "train.batch_size=512")
 CASES = {
-    "dlrm": Case("clicks", clicks, (*_DLRM, "optimizer=adagrad"), torch=1.8),
+    "dlrm": Case("clicks", clicks, (*_DLRM, "optimizer=adagrad"), torch=2.0, fbgemm=1.5),
     "dlrm_sgd": Case("clicks", clicks, (*_DLRM, "optimizer=sgd"), rule="sgd"),
     "dlrm_concat": Case("clicks", clicks, (*_CLICKS, "model=dlrm_concat", "optimizer=adagrad")),
-    "mlp": Case("clicks", clicks, (*_CLICKS, "model=mlp", "optimizer=adagrad")),
+    "mlp": Case("clicks", clicks, (*_CLICKS, "model=mlp", "optimizer=adagrad"), torch=2.0),
     "fm": Case("products", clicks, (*_CLICKS, "model=fm", "optimizer=adagrad"), torch=2.0),
     "deepfm": Case("products", clicks, (*_CLICKS, "model=deepfm", *_DEEP, "optimizer=adagrad"), torch=2.0),
     "dcn_v2": Case("products", clicks, (*_CLICKS, "model=dcn_v2", *_DEEP, "optimizer=adagrad"), torch=2.0),
@@ -145,7 +147,7 @@ CASES = {
     "skipgram": Case("dot", pairs, ("experiment=skipgram", *_PARQUET, "optimizer=adam"), rule="adam"),
     "text_cnn": Case("texts", texts, (*_TEXTS, "model=text_cnn"), rule="adam"),
     "bag_of_words": Case("texts", texts, (*_TEXTS, "model=bag_of_words"), rule="adam"),
-    "complex": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1", "data.negatives=128"), torch=1.5),
+    "complex": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1", "data.negatives=128"), torch=2.0),
     "complex_1vsall": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1"), torch=1.5),
     "transe": Case("graph", graph, (*_GRAPH, "model=transe", "data.negatives=128")),
 }

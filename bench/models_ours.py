@@ -21,6 +21,7 @@ from typing import Any, cast
 import numpy as np
 
 from bench.models_cases import LONGEST, NUMBERS, SHORTEST, Case
+from embexp.system import environment
 
 BATCHES = 24
 """Different batches that the peers get."""
@@ -75,14 +76,16 @@ def composed(case: Case, folder: Path, threads: int) -> Any:
 @contextlib.contextmanager
 def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
     """A run with its tables filled; writes `batches.npz` and `sizes.json` into the folder."""
+    spec = composed(case, folder, threads)
+    environment.load_tensorflow(**spec.strategy.kernels)
     from embexp.records.folder import RunFolder
+    from embexp.runs import run
     from embexp.runs.execute import execute
     from embexp.runs.prepare import prepare
-    from embexp.runs.run import prepare_machine
 
-    spec = composed(case, folder, threads)
+    run.prepare_operations(spec.strategy, print)
     prepared = prepare(spec)
-    with execute(prepared, prepare_machine(spec.strategy), RunFolder(folder)) as started:
+    with execute(prepared, run.prepare_machine(spec.strategy), RunFolder(folder)) as started:
         dataset = started.execution.dataset(started.batches)
         tables = started.execution.tables
         sizes = {name: (table.rows, table.dim) for name, table in tables.items()}

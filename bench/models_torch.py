@@ -20,15 +20,15 @@ _RULES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def advance(setting: Setting, threads: int) -> Callable[[int], None]:
-    """A function that does so many steps."""
+def advance(setting: Setting, threads: int, net_of: Callable[[Setting], Any] | None = None) -> Callable[[int], None]:
+    """A function that does so many steps, of the family's model or another."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     batches = [
         {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in batch.items()}
         for batch in setting.batches
     ]
-    net = _NETS[setting.family](setting)
+    net = (net_of or _NETS[setting.family])(setting)
     whole = [*net.whole_tables()] if isinstance(net, Graph) else []  # all rows have gradients: dense ones
     tables = [each.weight for each in net.modules() if isinstance(each, nn.Embedding)]
     sparse = [table for table in tables if not any(table is each for each in whole)]
@@ -85,14 +85,18 @@ class Clicks(nn.Module):
         width = dim + self.pairs.shape[1] + (count * dim if self.concat else 0)
         self.top = _mlp([width, *model["top"], 1], last=True)
 
+    def vectors(self, batch: dict[str, Any]) -> list[Any]:
+        """One of each table [batch, dim], or several in a tensor, side by side."""
+        return [table(batch[name]) for table, name in zip(self.embeddings, self.names, strict=True)]
+
     def loss_of(self, batch: dict[str, Any]) -> Any:
         """The mean loss of a batch, with the model's own."""
-        vectors = [table(batch[name]) for table, name in zip(self.embeddings, self.names, strict=True)]
+        vectors = self.vectors(batch)
         if self.kind == "mlp":
             inputs = [batch["dense"], *vectors]
         else:
             bottom = self.bottom(batch["dense"])
-            stacked = torch.stack([bottom, *vectors], 1)
+            stacked = torch.cat([bottom, *vectors], 1).view(len(bottom), -1, bottom.shape[1])
             gram = torch.bmm(stacked, stacked.transpose(1, 2))
             inputs = [bottom, *(vectors if self.concat else ()), gram[:, self.pairs[0], self.pairs[1]]]
         logits = self.top(torch.cat(inputs, 1))[:, 0]

@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
         found = {way: [_metric(own, way, metric, seed) for seed in range(seeds)] for way in WAYS}
         results[name] = found
         missed |= report(name, metric, found)
-    harness.save(options.json, described, results=results)
+    harness.save(options, described, results=results)
     return 1 if missed else 0
 
 

@@ -152,10 +152,11 @@ def main(argv: list[str]) -> int:
     for case in CASES:
         pairs = [(ours(case, steps), by_hand(case, steps)) for _ in range(repetitions)]
         mine, theirs = (statistics.median(each) for each in zip(*pairs, strict=True))
-        ratio, _, words = harness.judged(harness.ratios(*zip(*pairs, strict=True)), TARGET)
+        ratios = harness.ratios(*zip(*pairs, strict=True))
+        ratio, _, words = harness.judged(ratios, TARGET)
         print(f"{case:18}{mine:16,.0f}{theirs:14,.0f}{ratio:8.2f}  {words}", flush=True)
-        results[case] = {"embexp": mine, "by_hand": theirs, "ratio": ratio}
-    harness.save(options.json, described, results=results)
+        results[case] = {"embexp": mine, "by_hand": theirs, "ratio": ratio, "ratios": ratios}
+    harness.save(options, described, results=results)
     return 0 if all(result["ratio"] >= TARGET for result in results.values()) else 1
 
 

@@ -301,7 +301,7 @@ def main(argv: list[str]) -> int:
         line, above = row(name, runs)
         tables[name], met = runs, met and above
         print(line, flush=True)
-        harness.save(options.json, described, sets=tables)
+        harness.save(options, described, sets=tables)
     return 0 if met else 1
 
 

@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     print(f"{runs} runs: page made in {written:.2f} s, {size / 1e6:.2f} MB (at most {_MOST_BYTES / 1e6:g})")
     later = statistics.median(seconds[1:])
     print(f"loaded after {seconds[0]:.2f} s in a new browser, {later:.2f} s afterwards (below {_MOST_SECONDS:g})")
-    harness.save(options.json, described, runs=runs, seconds_to_make=written, bytes=size, seconds=seconds)
+    harness.save(options, described, runs=runs, seconds_to_make=written, bytes=size, seconds=seconds)
     return int(size > _MOST_BYTES or max(seconds) >= _MOST_SECONDS)
 
 

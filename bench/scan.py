@@ -218,7 +218,7 @@ def main(argv: list[str]) -> int:
                 write(base / str(size), size)
         if options.workers is not None:
             of_each = compare_workers(base / str(rows), options.workers, 1 if options.quick else REPEATS)
-            harness.save(options.json, described, workers=of_each)
+            harness.save(options, described, workers=of_each)
             return 0
         print(f"\n{'':20}{'rows':>10}{'MB':>7}{'pyarrow s':>11}{'ours s':>9}{'ratio':>7}{'MiB':>8}{'pyarrow MiB':>13}")
         for form in ("csv", "parquet"):
@@ -240,7 +240,7 @@ def main(argv: list[str]) -> int:
     print()
     for what, met in verdicts.items():
         print(f"{what:56}{harness.word(met)}")
-    harness.save(options.json, described, results=results)
+    harness.save(options, described, results=results)
     return 0 if all(verdicts.values()) else 1
 
 

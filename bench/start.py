@@ -105,7 +105,9 @@ def main(argv: list[str]) -> int:
     met = [_row(name, each) for name, each in taken.items()]
     met.append(_ratio(taken))
     results = {name: [vars(each) for each in several] for name, several in taken.items()}
-    harness.save(options.json, described, results=results)
+    first = {"seconds": [run.first_step or run.wall for run in taken[RUN]]}
+    first["ratio"] = harness.ratios(first["seconds"], [alone.wall for alone in taken[TENSORFLOW]])
+    harness.save(options, described, {**results, "first_step": first}, results=results)
     return 0 if all(met) else 1
 
 

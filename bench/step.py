@@ -419,8 +419,14 @@ def main(argv: list[str]) -> int:
         verdicts.append(met)
         print(f"  {target!s:56} {ratio:6.2f} {words}")
     milliseconds = {str(what): values for what, values in times.items()}
+    quotable: dict[str, Any] = {"ms": {}}
+    for target in targets:
+        of = target.numerator
+        quotable.setdefault(of.contender, {})[of.optimizer] = ratios[str(target)]
+    for what, values in times.items():
+        quotable["ms"].setdefault(what.contender, {}).setdefault(what.optimizer, {})[what.vocabulary] = values
     bounds = {str(target): target.bound for target in targets}
-    harness.save(options.json, described, milliseconds=milliseconds, ratios=ratios, targets=bounds)
+    harness.save(options, described, quotable, milliseconds=milliseconds, ratios=ratios, targets=bounds)
     return 0 if all(verdicts) else 1
 
 

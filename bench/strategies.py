@@ -159,7 +159,7 @@ def main(argv: list[str]) -> int:
                     f" {middle['busy_ms']:9.2f} {share:6.0%}",
                     flush=True,
                 )
-    harness.save(options.json, described, results=results)
+    harness.save(options, described, results=results)
     return 0
 
 

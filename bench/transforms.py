@@ -153,7 +153,7 @@ def main(argv: list[str]) -> int:
         memory = f"memory {share:.1%} <= {MEMORY:.0%} {harness.word(share <= MEMORY)}"
         print(f"{name:20}{ratios[name]:8.2f} readings  {words_of:40}{memory}")
         met += [good, share <= MEMORY]
-    harness.save(options.json, described, costs=costs, ratios=ratios)
+    harness.save(options, described, costs=costs, ratios=ratios)
     return 0 if all(met) else 1
 
 

@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
         each = harness.ratios(seconds["gensim"], seconds[name])
         ratios[name], _, words = harness.judged(each, target, digits=1)
         print(f"gensim / embexp, {name:16}{ratios[name]:10.1f}  {words}")
-    harness.save(options.json, described, seconds=seconds, ratios=ratios, targets=TARGETS)
+    harness.save(options, described, seconds=seconds, ratios=ratios, targets=TARGETS)
     return 0 if all(ratios[name] >= target for name, target in TARGETS.items()) else 1
 
 

@@ -118,7 +118,7 @@ def main(argv: list[str]) -> int:
     as_good = [each["processor"] for each in theirs if each["spearman"] >= ours["spearman"]]
     ratio = ours["processor"] / min(as_good, default=max(each["processor"] for each in theirs))
     print(f"embexp / gensim at equal quality {ratio:.2f}  <= {TARGET} {harness.word(ratio <= TARGET)}")
-    harness.save(options.json, described, found=found, ratio=ratio, target=TARGET)
+    harness.save(options, described, found=found, ratio=ratio, target=TARGET)
     return 0 if ratio <= TARGET else 1
 
 

@@ -243,10 +243,50 @@ def test_ratios_are_medians_of_those_within_a_repetition(capsys: pytest.CaptureF
     # Of the medians 4, 8 and 12, the ratios would be 2 and 3.
     assert not models.report("mlp", results([2, 4, 10], [8, 10, 4], [6, 16, 40]))
     said = capsys.readouterr().out
-    assert "torch 2.50 >= 1.0 met (4.00 2.50 0.40); keras 4.00 >= 3.0 met (3.00 4.00 4.00)" in said
+    assert "torch 2.50 >= 2.0 met (4.00 2.50 0.40); keras 4.00 >= 3.0 met (3.00 4.00 4.00)" in said
     assert " ".join(said.splitlines()[0].split()).startswith("mlp 4.00 (8.00) 8.00 (16.00) 16.00 (32.00)")
     assert "rows 0.50, forward 0.50, backward 0.50, dense_rule 0.50, input 0.50, other 0.50" in said
     assert "largest: rows: Gather 0.12" in said
+
+
+@pytest.mark.parametrize(("fbgemm", "missed"), [(3.0, False), (2.9, True)])
+def test_dlrm_has_a_target_beside_fbgemm(fbgemm: float, missed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    found = results([2.0], [8.0], [16.0])
+    found["times"]["fbgemm"] = [(fbgemm, 1.0)]
+    assert models.report("dlrm", found) is missed
+    assert f"fbgemm {fbgemm / 2:.2f} >= 1.5 {'MISSED' if missed else 'met'}" in capsys.readouterr().out
+    assert models.figures(found)["fbgemm"] == {"ms": [fbgemm], "ratio": [fbgemm / 2]}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # their own
+def test_the_dlrm_of_fbgemm_learns_what_the_plain_one_does() -> None:
+    pytest.importorskip("fbgemm_gpu", reason="fbgemm-gpu-cpu, of the extra bench, is not installed")
+    from bench import models_fbgemm, models_torch
+
+    random, names = np.random.default_rng(0), ["a", "b", "c"]
+    batches = [
+        {name: random.integers(0, 50, 64, dtype=np.int32) for name in names}  # most rows several times
+        | {"dense": random.normal(size=(64, 13)).astype(np.float32)}
+        | {"label": random.integers(0, 2, 64).astype(np.float32)}
+        for _ in range(2)
+    ]
+    model = {"kind": "dlrm", "bottom": [8], "top": [8, 4]}
+    setting = models_cases.Setting("clicks", "adagrad", model, dict.fromkeys(names, (50, 16)), batches, {}, {})
+    nets: list[Any] = []
+
+    def kept(kind: Any) -> Any:
+        nets.append(kind(setting))
+        return nets[-1]
+
+    models_torch.advance(setting, 1, lambda setting: kept(models_torch.Clicks))(0)
+    models_torch.advance(setting, 1, lambda setting: kept(models_torch.Clicks))(30)
+    models_fbgemm.advance(setting, 1, lambda setting: kept(models_fbgemm.FusedDLRM))(30)
+    start, plain, fused = nets
+    for number, rows in enumerate(fused.tables[0].split_embedding_weights()):
+        first, expected = (net.embeddings[number].weight.detach().numpy() for net in (start, plain))
+        assert np.median(np.abs(expected - first).max(1)) > 0.1, "the rows have hardly moved"
+        assert rows.numpy() == pytest.approx(expected, abs=1e-4)
+    assert fused.top[0].weight.detach().numpy() == pytest.approx(plain.top[0].weight.detach().numpy(), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -276,11 +316,11 @@ def test_a_missed_target_is_the_exit_status(
         return results([1.0], [torch], [3.0])
 
     monkeypatch.setattr(models, "measured", measured)
-    words = ["--models", "mlp,transe", "--quick", "--threads", "2", "--json", str(tmp_path / "found.json")]
+    words = ["--models", "skipgram,transe", "--quick", "--threads", "2", "--json", str(tmp_path / "found.json")]
     assert models.main(words) == status
-    assert asked == [("mlp", 2, 1), ("transe", 2, 1)]
+    assert asked == [("skipgram", 2, 1), ("transe", 2, 1)]
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["results"]["mlp"]["times"]["torch"] == [[torch, 2 * torch]]
+    assert found["results"]["skipgram"]["times"]["torch"] == [[torch, 2 * torch]]
     assert ("MISSED" in capsys.readouterr().out) is bool(status)
 
 

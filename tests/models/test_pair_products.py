@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.fields.columns import models as recommendation
-from embexp.system import native
+from embexp.system import machine, native
 
 built = pytest.mark.skipif(native.library("pairs") is None, reason="the native library was not built: no C++ compiler")
 
@@ -49,6 +52,20 @@ def test_steps_have_the_bits_of_matrix_products(batch: int, count: int, dim: int
 
     for one, other in zip(step(values, True), step(values, False), strict=True):
         np.testing.assert_array_equal(one.numpy().view(np.int32), other.numpy().view(np.int32))
+
+
+@built
+@pytest.mark.skipif("avx2" not in machine.processor().features, reason="this processor has no AVX2")
+def test_so_do_the_kernels_for_avx2() -> None:
+    code = """
+from embexp.system import environment
+environment.load_tensorflow(onednn=True)
+from embexp.models import recommendation
+print([sizes for sizes in [(3, 16), (16, 64), (27, 16), (31, 32), (45, 16)] if not recommendation._same_bits(*sizes)])
+"""
+    limited = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", code], env=limited, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 @built

@@ -202,6 +202,8 @@ class BiasedDot(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 
 _TRIED = 64
 """Examples on which the bits of both ways are compared."""
+_FEWEST_ZEROS, _MULTIPLE = 5, 16
+"""Of the vectors of zeros that follow those whose products are wanted, and of the number of both."""
 
 
 def dlrm(model: DLRM, activations: Mapping[str, Any], head: Head) -> Any:
@@ -276,25 +278,28 @@ def _plain(lead: int, *vectors: Any) -> Any:
 def by_matrices(vectors: Any) -> Any:
     """The same of vectors [B, F, d], by matrix products.
 
-    Products are picked with the batch as the last axis, where each is one piece of memory.
+    Products are picked with the batch as the last axis, where each is one piece of memory. Zeros follow the vectors:
+    oneDNN's kernel for AVX2 sums products of the last few in another order than the others, so the last are zeros.
     """
     count = vectors.shape[1]
-    upper, _ = _pairs(count)
-    gram = tf.reshape(tf.matmul(vectors, vectors, transpose_b=True), [-1, count * count])
+    size = -(-(count + _FEWEST_ZEROS) // _MULTIPLE) * _MULTIPLE
+    upper, _ = _pairs(count, size)
+    padded = tf.pad(vectors, [[0, 0], [0, size - count], [0, 0]])
+    gram = tf.reshape(tf.matmul(padded, padded, transpose_b=True), [-1, size * size])
     products = tf.transpose(tf.gather(tf.transpose(gram), upper))
-    return products, functools.partial(_gradient_by_matrices, vectors)
+    return products, functools.partial(_gradient_by_matrices, padded, count)
 
 
-def _gradient_by_matrices(vectors: Any, upstream: Any) -> Any:
+def _gradient_by_matrices(padded: Any, count: int, upstream: Any) -> Any:
     """The gradient by x_i: the sum over j of g_ij x_j with g_ji = g_ij, one more product with a symmetric matrix.
 
     TensorFlow's own gradient of a slice is as large as all products, F times; that of a gather is a sum by segments.
     """
-    count = vectors.shape[1]
-    _, place = _pairs(count)
-    by_pair = tf.pad(tf.transpose(upstream), [[0, 1], [0, 0]])  # the last is that of x_i x_i: 0
-    symmetric = tf.reshape(tf.transpose(tf.gather(by_pair, place)), [-1, count, count])
-    return tf.matmul(symmetric, vectors)
+    size = padded.shape[1]
+    _, place = _pairs(count, size)
+    by_pair = tf.pad(tf.transpose(upstream), [[0, 1], [0, 0]])  # the last is that of x_i x_i, and of zeros: 0
+    symmetric = tf.reshape(tf.transpose(tf.gather(by_pair, place)), [-1, size, size])
+    return tf.matmul(symmetric, padded)[:, :count]
 
 
 @functools.cache
@@ -325,13 +330,13 @@ def _same_bits(count: int, dim: int) -> bool:
     return layers.same_bits(_by_library(1), functools.partial(_plain, 1), vectors, upstream)
 
 
-def _pairs(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each pair of `count` vectors is in their Gram matrix, and where each element of it is among the pairs.
+def _pairs(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where each pair of `count` vectors is in the Gram matrix, and where its elements are among the pairs.
 
     Returns:
-        int32 [P], for P pairs, and int32 [count²], which is P on the diagonal.
+        int32 [P], for P pairs, and int32 [size²], which is P where the element is of no pair.
     """
     left, right = np.triu_indices(count, 1)
-    place = np.full((count, count), len(left), np.int32)
+    place = np.full((size, size), len(left), np.int32)
     place[left, right] = place[right, left] = np.arange(len(left))
-    return (left * count + right).astype(np.int32), place.reshape(-1)
+    return (left * size + right).astype(np.int32), place.reshape(-1)
