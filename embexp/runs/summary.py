@@ -186,7 +186,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
                     if table.precision.narrow
                     else {}
                 ),
-                **({} if (reset := spec.tables[name].reset) is None else {"reset": reset.every}),
+                **({} if (reset := spec.tables[name].reset) is None else {"reset": reset}),
             }
             for name, table in tables.items()
         },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.records.folder import RunFolder
 from embexp.reports.groups import Group
-from embexp.reports.record import Record, mapping
 from embexp.system import caching, digests
 from embexp.system.arrays import Rows, SomeRows
 from embexp.system.parallel import Progress, part, quiet
@@ -82,40 +81,6 @@ def evaluated(
         if (named := with_tokens(table, vocabulary)) is not None:
             for kind, figures in quality.by_test(quality.evaluate(name, *named, tests, progress=of_table)).items():
                 found.setdefault(kind, {})[name] = figures
-    return found
-
-
-def of_records(
-    records: Sequence[Record],
-    tests: Mapping[str, Sequence[Any]],
-    progress: Progress = quiet,
-    *,
-    warn: Callable[[str], object],
-) -> list[Record]:
-    """The runs with figures of their tables by tests, next to those that they measured at their end.
-
-    Runs that have not ended, or can't be read, are as they were.
-
-    Args:
-        warn: called with a sentence for each run that has ended and can't be read.
-    """
-    found = []
-    for number, record in enumerate(records):
-        figures = {
-            kind: {table: dict(mapping(each)) for table, each in mapping(by_table).items()}
-            for kind, by_table in mapping(record.summary.get("vectors")).items()
-        }
-        if record.status.has_results and record.directory is not None:
-            of_run = part(progress, number / len(records), (number + 1) / len(records))
-            try:
-                run = opened(record.directory)
-                tables = {name: (earlier_rows(run, name), run.vocabulary(name)) for name in run.tables}
-                for kind, by_table in evaluated(tables, tests, of_run).items():
-                    for table, each in by_table.items():
-                        figures.setdefault(kind, {}).setdefault(table, {}).update(each)
-            except UNREADABLE as error:
-                warn(f"the tables of run {record.name} take no tests: {error}")
-        found.append(replace(record, summary={**record.summary, "vectors": figures}) if figures else record)
     return found
 
 

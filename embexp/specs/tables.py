@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import vocabularies
@@ -118,18 +118,6 @@ class Adapter(Spec):
     """Length of the vectors that the model gets."""
 
 
-class Reset(Spec):
-    """Rows that start again while the dense part goes on, against overfitting from the second epoch on.
-
-    What stays is the vocabulary, pretrained rows and frozen rows; others, and their slots, get their initial values.
-    """
-
-    every: Literal["epoch"] = "epoch"
-    """When: at the start of each epoch but the first."""
-    keep: Literal["vocabulary"] = "vocabulary"
-    """What stays, beside pretrained and frozen rows: which token has which row."""
-
-
 class Table(Spec):
     """An embedding table: `vocabulary_size` rows of `dim` numbers."""
 
@@ -157,11 +145,14 @@ class Table(Spec):
     """A trainable matrix that its rows are multiplied by; null: the model gets them as they are. A number is its `dim`.
     """
     reset: Annotated[
-        Reset | None,
-        BeforeValidator(lambda value: {"every": value} if isinstance(value, str) else value),
+        Literal["epoch"] | None,
+        BeforeValidator(lambda value: value.get("every") if isinstance(value, Mapping) else value),
+        PlainSerializer(lambda value: value and {"every": value, "keep": "vocabulary"}),  # as records have it
         Field(exclude_if=is_null),
     ] = None
-    """When rows start again; null: never. A word is its `every`."""
+    """When rows start again while the dense part goes on, against overfitting from the second epoch on: at the start of
+    each epoch but the first; null: never. The vocabulary, pretrained and frozen rows stay. Others, and their slots, get
+    their initial values."""
     storage: Storage = Storage.AUTO
     dtype: RowType = RowType.FLOAT32
     """What its rows are stored as; they are computed with in float32."""

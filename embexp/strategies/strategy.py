@@ -254,7 +254,7 @@ class OneDevice(Strategy):
 
     def backend(self, rows: Any) -> EmbeddingBackend:
         """The backend of a step, around the one that holds the rows."""
-        return super().backend(rows if self.device is None else _OnHost(rows, self.host))
+        return super().backend(rows if self.device is None else OnHost(rows, self.host))
 
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
         """Calls `function` once, with the whole batch."""
@@ -282,7 +282,7 @@ def build_cpu(spec: CPU, *, traced: bool) -> OneDevice:
     return OneDevice()
 
 
-class _OnHost:
+class OnHost:
     """A backend whose operations all run where the rows are."""
 
     def __init__(self, engine: EmbeddingBackend, host: Callable[[], AbstractContextManager[Any]]) -> None:

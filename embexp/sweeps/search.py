@@ -16,7 +16,6 @@ from decimal import Decimal
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 from hydra.errors import HydraException
 
-from embexp.config.messages import format_value
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs.metrics import Objective, objectives
 from embexp.specs.run import RunSpec
@@ -416,7 +415,6 @@ def search_setting_faults(
     Args:
         study: whether each job is a study of several trainings.
     """
-    yield from _direction(settings, objectives)
     path, kind, several = f"{SWEEPER}.sampler", settings.sampler, len(objectives) > 1
     endless = [parameter.key for parameter in space.parameters if math.isinf(parameter.size)]
     if kind is SamplerKind.GRID and endless:
@@ -437,18 +435,3 @@ def search_setting_faults(
     if pruner is not PrunerKind.NONE and study:
         rule = "a study trains several times, each from step 1"
         yield Fault(path, pruner.value, rule, f"set {path}=none, or study=none")
-
-
-def _direction(settings: SearchSettings, objectives: Sequence[Objective]) -> Iterator[Fault]:
-    if settings.direction is None:
-        return
-    given = [settings.direction] if isinstance(settings.direction, str) else list(settings.direction)
-    expected = [objective.direction for objective in objectives]
-    if given != expected:
-        better = ", ".join(
-            f"{objective.metric} gets better when it is {'higher' if objective.higher_is_better else 'lower'}"
-            for objective in objectives
-        )
-        wanted = expected[0] if len(expected) == 1 else f"[{','.join(expected)}]"
-        remedy = f"leave it out, or set {SWEEPER}.direction={wanted}"
-        yield Fault(f"{SWEEPER}.direction", format_value(given if len(given) > 1 else given[0]), better, remedy)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -25,7 +25,6 @@ from embexp.system import foreign
 LAUNCHER, SWEEPER = "hydra.launcher", "hydra.sweeper"
 DEFAULT_TRIALS = 20
 Count = Annotated[int, Field(strict=True, ge=1)]
-Way = Literal["minimize", "maximize"]
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -53,7 +52,6 @@ class SearchSettings(BaseModel):
 
     n_trials: Count | None = None
     n_jobs: Count | None = None
-    direction: Way | tuple[Way, ...] | None = None
     sampler: SamplerKind = SamplerKind.TPE
     seed: Annotated[int, Field(strict=True, ge=0)] = 0
     pruner: PrunerKind = PrunerKind.NONE
@@ -88,8 +86,7 @@ def checked_search_settings(content: Mapping[str, Any] | DictConfig) -> SearchSe
         raise CommandLineError(
             "hydra/sweeper=optuna needs the package optuna, which is not installed\n    pip install 'embexp[sweeps]'"
         )
-    rules = {"direction": "it must be minimize or maximize, or a list with one for each objective"}
-    return _validated(SearchSettings, content, SWEEPER, rules)
+    return _validated(SearchSettings, content, SWEEPER)
 
 
 def changed_launching(recorded: Mapping[str, Any], overrides: Sequence[str], loader: Loader) -> Launching:
@@ -133,17 +130,12 @@ def _node(config: DictConfig, path: str) -> dict[str, Any]:
         )
     except OmegaConfBaseException as error:
         raise ConfigError([Fault(path, "a mapping", f"it can't be resolved: {str(error).splitlines()[0]}")]) from None
-    return {key: value for key, value in content.items() if key != "_target_"}
+    before = {"direction"}  # a key of sweeps that were recorded earlier, which said what the metric says
+    return {key: each for key, each in content.items() if key != "_target_" and not (key in before and each is None)}
 
 
-def _validated(
-    model: type[_Model], content: Mapping[str, Any] | DictConfig, path: str, rules: Mapping[str, str] | None = None
-) -> _Model:
-    """A node's values as a model.
-
-    Args:
-        rules: of keys for which pydantic's would say too little.
-    """
+def _validated(model: type[_Model], content: Mapping[str, Any] | DictConfig, path: str) -> _Model:
+    """A node's values as a model."""
     if isinstance(content, DictConfig):
         content = _node(content, path)
     try:
@@ -156,7 +148,7 @@ def _validated(
                 rule = f"{path} has no key {key!r}"
                 remedy = did_you_mean(key, model.model_fields) or f"its keys: {', '.join(model.model_fields)}"
             else:
-                rule = (rules or {}).get(key) or rule_of(each)
+                rule = rule_of(each)
                 remedy = did_you_mean(str(each["input"]), valid_values(each))
             found.setdefault(key, {}).setdefault(rule, remedy)
     faults = [

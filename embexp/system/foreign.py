@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import quote
 
-_OF_A_CACHE = re.compile(r"[a-z-]+-[0-9a-f]{32}(\.lock)?|digests|\.making-.*")
+_OF_A_CACHE = re.compile(r"[a-z-]+-[0-9a-f]{32}(\.lock)?|digests|outputs|datasets|fused_operations|\.making-.*")
 _RUNS = ("spec.json", "sweep.sqlite", ".hydra")
 """What each run or sweep has in its folder, which may be in the same one."""
 _MARK = "meta.yaml"

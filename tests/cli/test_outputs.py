@@ -181,7 +181,6 @@ def test_an_input_is_never_replaced(made: Path, place: Path, capsys: pytest.Capt
         COMMANDS["predict"](made, str(hard)),
         COMMANDS["vectors convert"](made, str(made / "v.npy")),
         COMMANDS["vectors convert"](made, str(link)),
-        [*COMMANDS["report --csv"](made, str(made / "pairs.csv")), "--similarity", str(made / "pairs.csv")],
     ]
     for line in lines:
         assert commands.main([*line, "--force"]) == commands.MISUSED

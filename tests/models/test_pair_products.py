@@ -60,7 +60,7 @@ def test_so_do_the_kernels_for_avx2() -> None:
     code = """
 from embexp.system import environment
 environment.load_tensorflow(onednn=True)
-from embexp.models import recommendation
+from embexp.fields.columns import models as recommendation
 print([sizes for sizes in [(3, 16), (16, 64), (27, 16), (31, 32), (45, 16)] if not recommendation._same_bits(*sizes)])
 """
     limited = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}

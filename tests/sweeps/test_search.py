@@ -331,7 +331,6 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
         ({"n_trials": 0}, r"n_trials = 0: it must be at least 1"),
         ({"sampler": "tpf"}, r"sampler = 'tpf': it must be tpe, random, cmaes or grid"),
         ({"pruner": "mean"}, r"pruner = 'mean': it must be none, median or hyperband"),
-        ({"direction": "down"}, r"direction = 'down': it must be minimize or maximize"),
         ({"n_trials": "many"}, "whole number"),
     ],
 )
@@ -343,8 +342,6 @@ def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "chosen", "node", "words"),
     [
-        (["x=1,2"], "auc", {"direction": "minimize"}, "auc gets better when it is higher"),
-        (["x=1,2"], ["auc", "log_loss"], {"direction": "maximize"}, r"\[maximize,minimize\]"),
         (["x=interval(0,1)"], "auc", {"sampler": "grid"}, "a grid needs a number of values"),
         (["x=1,2"], "auc", {"sampler": "cmaes"}, "at least two ranges of numbers"),
         (["x=1,2"], ["auc", "log_loss"], {"pruner": "median"}, "compared by a single objective"),

@@ -55,6 +55,13 @@ def test_what_is_somebody_else_s_is_refused_before_anything_is_written(
     assert content(here) == before
 
 
+@pytest.mark.parametrize("name", ["outputs", "datasets", "fused_operations", "digests"])
+def test_a_cache_is_our_own_whatever_came_into_it_first(name: str, here: Path) -> None:
+    """As by `embexp schema --out FILE`, `embexp fetch`, or a build of fused operations, before the first run."""
+    (here / "cache" / name / "something").mkdir(parents=True)
+    assert foreign.cache(here / "cache") == ""
+
+
 def test_a_record_has_no_database_of_somebody_else_opened(here: Path) -> None:
     """What is resumed is not composed again."""
     before = content(here)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from embexp.records.outputs import Output
     from embexp.reports.record import Record
 
-_TESTS = ("similarity", "analogies", "categories")
 HELP = """\
 usage: embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--baseline CONDITION] [--csv FILE] …
 
@@ -36,9 +35,6 @@ Below the table are the jobs that are queued, running, interrupted or cancelled 
     --json FILE           write runs and figures over seeds
     --latex FILE          write a table for the LaTeX package booktabs
     --format FORMAT       print csv, json or latex instead of the table
-    --similarity FILE…    test the vectors of each run's tables by pairs of words and a number, such as WordSim-353
-    --analogies FILE…     … by lines of four words, such as Google's
-    --categories FILE…    … by words and their categories; `embexp vectors evaluate --help` says more
     --html FILE           write the page to FILE (default: DIR/report.html, if one folder of runs is given)
     --no-html             write no page
     --force               replace files that embexp did not write, or that were changed since
@@ -60,8 +56,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--filter", action="append", default=[])
     for name in ("csv", "json", "latex", "html"):
         parser.add_argument(f"--{name}", type=Path, metavar="FILE")
-    for name in _TESTS:
-        parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar="FILE")
     parser.add_argument("--format", choices=("table", "csv", "json", "latex"), default="table")
     parser.switches("--no-html", "--force")
     options = parser.parse(arguments)
@@ -80,8 +74,6 @@ def main(arguments: Sequence[str]) -> int:
     busy = terminal.SafeConsole(stderr=True)
     with terminal.naming("reading the records of the runs", busy):
         records: Sequence[Record] = collect(options.directories)
-    if tests := {name: getattr(options, name) for name in _TESTS if getattr(options, name)}:
-        records = _evaluated(records, tests)
     found = tabulate(records, sort=options.sort, filters=options.filter, baseline=options.baseline)
     writers = {"csv": formats.as_csv, "json": formats.as_json, "latex": formats.as_latex}
     if options.format == "table":
@@ -119,7 +111,6 @@ def _outputs(options: argparse.Namespace) -> dict[str, Output]:
             f"report {option}",
             option=option,
             force=options.force,
-            inputs=[file for name in _TESTS for file in getattr(options, name)],
             mark=PAGE_MARK if option == "--html" else None,
         )
         for option, path in given.items()
@@ -140,24 +131,6 @@ def _outputs(options: argparse.Namespace) -> dict[str, Output]:
             found["html"] = page_in(folder, force=options.force)
         except CommandLineError as error:
             warn(f"no page is written: {error}")
-    return found
-
-
-def _evaluated(records: Sequence[Record], tests: Mapping[str, Sequence[str]]) -> Sequence[Record]:
-    """The runs with figures of their vectors by the tests in files."""
-    from embexp.cli.stages import show_stages
-    from embexp.runs import table_vectors
-    from embexp.system.parallel import if_long
-    from embexp.vectors import quality
-
-    read = quality.read_tests(tests)
-    with show_stages() as stages:
-        found = table_vectors.of_records(records, read, if_long(stages), warn=warn)
-    if not any(record.summary.get("vectors") for record in found):
-        raise RunError(
-            "no table of a run that has ended has a word of these tests: tests of words need runs of words, such as"
-            " those of experiment=skipgram"
-        )
     return found
 
 

@@ -33,7 +33,7 @@ from embexp.strategies.cluster.processes import Workers
 from embexp.strategies.cluster.shard_files import ShardFiles
 from embexp.strategies.cluster.sharded_rows import SharedRows, WorkerTable, make_tables, sharded
 from embexp.strategies.mirrored import sizes
-from embexp.strategies.strategy import Embeddings, OneDevice, Run, Strategy
+from embexp.strategies.strategy import Embeddings, OneDevice, OnHost, Run, Strategy
 from embexp.system import environment, interruption
 from embexp.training.loop import Runtime
 from embexp.training.one_vs_all import Part
@@ -243,7 +243,7 @@ class MultiWorker(Strategy):
             step=counter,
             total_steps=total_steps,
         )
-        return Embeddings(dict[str, Any](self._tables), _OnDevice(self._rows, self.host), load=self._send_dense)
+        return Embeddings(dict[str, Any](self._tables), OnHost(self._rows, self.host), load=self._send_dense)
 
     def reset(self, tables: Mapping[str, Any], plans: Mapping[str, TablePlan]) -> dict[str, int]:
         """Has each worker reset those of its rows that start again; see `Strategy.reset`."""
@@ -402,29 +402,6 @@ class MultiWorker(Strategy):
     def _exchange(self) -> Any:
         assert self._rows is not None
         return self._rows.exchange
-
-
-class _OnDevice:
-    """A backend whose operations all run on the device of this worker."""
-
-    def __init__(self, rows: SharedRows, device: Callable[[], AbstractContextManager[Any]]) -> None:
-        self._rows, self._device = rows, device
-
-    def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
-        with self._device():
-            self._rows.enqueue(features, training=training)
-
-    def activations(self) -> dict[str, Any]:
-        with self._device():
-            return self._rows.activations()
-
-    def rows(self, feature: str, start: int, stop: int) -> Any:
-        with self._device():
-            return self._rows.rows(feature, start, stop)
-
-    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
-        with self._device():
-            self._rows.apply_gradients(gradients)
 
 
 class _Conductor:
