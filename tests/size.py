@@ -108,10 +108,10 @@ def largest_folder() -> tuple[int, str]:
 
 
 def functions_of_spec() -> list[str]:
-    """The functions of `embexp`, but for those of specs and of tasks, that take a whole `RunSpec` instead of values."""
+    """The functions of `embexp`, but for those of specs and of fields, which are asked of a run, that take a whole `RunSpec` instead of values."""
     found = []
     for file in sorted((ROOT / "embexp").rglob("*.py")):
-        if package_of(file) == "specs" or (package_of(file) == "fields" and file.name in ("specs.py", "tasks.py")):
+        if package_of(file) in ("specs", "fields"):
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
