@@ -63,8 +63,8 @@ def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterato
 
 def secret_faults(content: Mapping[str, Any], prefix: str = "") -> Iterator[Fault]:
     """The faults of texts that hold a secret: a run records its config."""
-    for place, key, value in named_code.texts(content, ""):
-        path = f"{prefix}{place.removeprefix('.')}"
+    for place, key, value in named_code.texts(content):
+        path = f"{prefix}{place}"
         named = path.startswith("hydra.job.env_set.") or redaction.SURE.search(key)
         shown = masked(value, key if named and "${" not in value else "")
         if shown != value:
