@@ -192,9 +192,9 @@ def folded(faults: Sequence[Fault], origins: Mapping[str, str]) -> list[Fault]:
         groups.setdefault(same, []).append(fault)
         generals.setdefault(same, general)
     found = []
-    for same, several in groups.items():
-        if same[0] in sizes and len(several) == sizes[str(same[0])] > 1:
-            found.append(generals[same])
+    for key, several in groups.items():
+        if key[0] in sizes and len(several) == sizes[str(key[0])] > 1:
+            found.append(generals[key])
         else:
             found.extend(several)
     return found

@@ -270,7 +270,9 @@ class Note(str):
         start: what comes before the place, such as `no effect: `.
     """
 
-    __slots__ = ("place", "start", "what")
+    place: str
+    what: str
+    start: str
 
     def __new__(cls, place: str, what: str, start: str = "") -> Note:
         """The line."""
