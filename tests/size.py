@@ -108,7 +108,7 @@ def largest_folder() -> tuple[int, str]:
 
 
 def functions_of_spec() -> list[str]:
-    """The functions of `embexp`, but for those of specs and of fields, which are asked of a run, that take a whole `RunSpec` instead of values."""
+    """The functions of `embexp`, but for specs and fields, that take a whole `RunSpec` instead of values."""
     found = []
     for file in sorted((ROOT / "embexp").rglob("*.py")):
         if package_of(file) in ("specs", "fields"):

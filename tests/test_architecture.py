@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import wording
 from tests.import_graph import MODULES, PACKAGE, edges, imports_of, room_of
 
 ALLOWED = {
@@ -120,6 +121,33 @@ def test_no_tensorflow_where_it_would_cost_seconds(module: Path) -> None:
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_attic(module: Path) -> None:
     assert module.stem not in ("utils", "common", "helpers", "misc")
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nothing_is_decided_by_the_wording_of_a_message(module: Path) -> None:
+    found = list(wording.decisions(module.read_text(encoding="utf-8")))
+    assert bool(found) == (str(module.relative_to(PACKAGE)) in wording.ALLOWED), found
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        "' not set' in fault.rule",
+        "fault.remedy.startswith('write')",
+        "str(error) == str(other)",
+        "re.search('a', str(error))",
+        "'x' in first",
+        "_PATTERN.match(text)",
+        "f'{error}' != ''",
+        "details['msg'] == 'x'",
+        "any(word in str(error).lower() for word in words)",
+    ],
+)
+def test_such_decisions_are_found(decision: str) -> None:
+    body = f"first, other = str(error), 5\n    text = first.lower()\n    return {decision}"
+    source = f"def decide(error: Exception, fault: Fault) -> bool:\n    {body}"
+    assert [line for line, _, _ in wording.decisions(source)] == [4]
+    assert not list(wording.decisions(source.replace(decision, "fault.code is Code.UNSET or error.errno == 2")))
 
 
 def test_a_run_is_prepared_without_tensorflow() -> None:

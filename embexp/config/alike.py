@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override
 
-from embexp.config import composition, hydra_globals, hydra_job, overrides
+from embexp.config import composition, hydra_globals, hydra_job, named_code, overrides
 from embexp.config.composition import Composition, Job
 from embexp.config.folders import at
 from embexp.config.loader import Loader
@@ -129,17 +129,9 @@ def _targets(found: Composition, loader: Loader) -> set[str] | None:
     if chosen not in loader.hydra_faults or not hydra_job.has_one_sweep_directory(found.config):
         return None
     targets = set[str]()
-    for path, text in _texts({key: each for key, each in found.write().items() if key != "hydra"}, ""):
+    content = {key: each for key, each in found.write().items() if key != "hydra"}
+    for path, _, text in named_code.texts(content):
         if "${" in hydra_globals.without_references(_OF_NO_KEY.sub("", text)):
             return None
         targets.update(hydra_globals.references(path, text))
     return targets
-
-
-def _texts(node: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The texts with interpolations, with their paths."""
-    if isinstance(node, dict | list):
-        for key, each in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from _texts(each, f"{path}.{key}" if path else str(key))
-    elif isinstance(node, str) and "${" in node:
-        yield path, node

@@ -19,9 +19,17 @@ from embexp.config import named_code
 from embexp.config.folders import at, checked
 from embexp.config.hydra_globals import UnresolvedError, hydra_setting, outside_of_config
 from embexp.config.hydra_settings import SETTINGS, Use, setting_at
-from embexp.config.messages import causes, did_you_mean, first_line, format_value, listing, nearest, suggestion
+from embexp.config.messages import (
+    as_override,
+    causes,
+    did_you_mean,
+    first_line,
+    format_value,
+    listing,
+    nearest,
+    suggestion,
+)
 from embexp.config.named_code import Permission
-from embexp.config.override_text import as_override
 from embexp.errors import Fault
 from embexp.specs.running import Launching
 from embexp.system import redaction
@@ -55,8 +63,8 @@ def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterato
 
 def secret_faults(content: Mapping[str, Any], prefix: str = "") -> Iterator[Fault]:
     """The faults of texts that hold a secret: a run records its config."""
-    for place, key, value in named_code.texts(content, ""):
-        path = f"{prefix}{place.removeprefix('.')}"
+    for place, key, value in named_code.texts(content):
+        path = f"{prefix}{place}"
         named = path.startswith("hydra.job.env_set.") or redaction.SURE.search(key)
         shown = masked(value, key if named and "${" not in value else "")
         if shown != value:

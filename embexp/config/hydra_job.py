@@ -247,9 +247,15 @@ def sweep_directory(config: DictConfig) -> Path:
     return Path(os.path.expanduser(str(hydra_setting(config, "hydra.sweep.dir", secrets=False))))
 
 
+def _sweep_directory(config: DictConfig) -> str:
+    """The directory of a sweep as it is written."""
+    content: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
+    return str(content["dir"])
+
+
 def undated_sweep_directory(config: DictConfig) -> str:
     """The directory of a sweep with `${now:…}` as it is written: the time is no setting, and goes on meanwhile."""
-    written = str(OmegaConf.to_container(config.hydra.sweep, resolve=False)["dir"])  # type: ignore[index, call-overload]
+    written = _sweep_directory(config)
     if "${" not in _NOW.sub("", written):
         return written
     times = iter(_NOW.findall(written))
@@ -264,13 +270,12 @@ def undated_sweep_directory(config: DictConfig) -> str:
 
 def has_one_sweep_directory(config: DictConfig) -> bool:
     """Whether no setting decides the directory of a sweep."""
-    written = str(OmegaConf.to_container(config.hydra.sweep, resolve=False)["dir"])  # type: ignore[index, call-overload]
-    return "${" not in _NOW.sub("", written)
+    return "${" not in _NOW.sub("", _sweep_directory(config))
 
 
 def divided_sweep_directory(config: DictConfig) -> tuple[str, str]:
     """The directory of a sweep as it is written: the part above the first folder that a setting names, and the rest."""
-    written = str(OmegaConf.to_container(config.hydra.sweep, resolve=False)["dir"])  # type: ignore[index, call-overload]
+    written = _sweep_directory(config)
     times = iter(_NOW.findall(written))
     above, setting, below = _NOW.sub("\0", written).partition("${")
     place = above.rpartition("/")[0]

@@ -28,7 +28,7 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code, override_text
+from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code
 from embexp.config.folders import Folders, Outline, checked, find, outline
 from embexp.config.hydra_job import Callbacks
 from embexp.config.named_code import OWN_MODULES, Permission
@@ -313,8 +313,7 @@ class Sources:
     def written(self, path: str) -> str:
         """The text of a single value in an override, or in a file if it has no quotes there; "" if it is not known."""
         if (override := self.override(path)) is not None:
-            inner = path.removeprefix(override.key_or_group).lstrip(".")
-            return override_text.item(text_of(override), inner.split(".") if inner else [])
+            return text_of(override) if override.key_or_group == path else ""
         for each in (path, self._in_pattern(path)):
             for package, file in reversed(self._files):
                 if (found := _nodes(file).get(_inside(each, package) or "")) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -12,6 +13,9 @@ from typing import Any
 from embexp.system.redaction import without_secrets
 
 _LONGEST = 60
+_PLAIN = re.compile(r"[A-Za-z_/][\w./:-]*")
+"""Texts that Hydra reads without quotes as they are, except `_NOT_TEXT`."""
+_NOT_TEXT = ("null", "true", "false", "nan", "inf")
 _ALSO_CALLED = {
     "xavier": ("glorot_uniform", "glorot_normal"),
     "xavier_uniform": ("glorot_uniform",),
@@ -63,6 +67,25 @@ def _yaml(value: Any) -> str:
             return "[" + ", ".join(_yaml(each) for each in value) + "]"
         case _:
             return str(value)
+
+
+def as_override(value: Any) -> str:
+    """A value as an override has it, so that Hydra reads the same value."""
+    match value:
+        case None | bool() | int() | float():
+            return format_value(value)
+        case Mapping():
+            return "{" + ",".join(f"{key}:{as_override(each)}" for key, each in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ",".join(map(as_override, value)) + "]"
+        case _:
+            text = str(value)
+            return text if _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT else in_quotes(text)
+
+
+def in_quotes(text: str) -> str:
+    """A text in the quotes of Hydra's overrides, where a backslash escapes a quote, and a backslash before one."""
+    return '"' + re.sub(r'(\\*)("|\Z)', lambda found: found[1] * 2 + ('\\"' if found[2] else ""), text) + '"'
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -225,13 +225,14 @@ def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
         yield Fault(path, format_value(target), "it must be a class of a module", permission.remedy(function))
 
 
-def texts(node: Any, path: str) -> Iterator[tuple[str, str, str]]:
+def texts(node: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
     """The texts of nested mappings and lists: path, key, text."""
     for key, value in node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ():
+        place = f"{path}.{key}" if path else str(key)
         if isinstance(value, str):
-            yield f"{path}.{key}", str(key), value
+            yield place, str(key), value
         else:
-            yield from texts(value, f"{path}.{key}")
+            yield from texts(value, place)
 
 
 def _known(kind: str, permission: Permission) -> Container[str]:
@@ -251,7 +252,7 @@ def _targets(node: Any) -> Iterator[str]:
             yield from _targets(value)
         elif isinstance(value.node, DictConfig):
             content = OmegaConf.to_container(value.node, resolve=False)
-            yield from (text for _, key, text in texts(content, "") if key == "_target_")
+            yield from (text for _, key, text in texts(content) if key == "_target_")
 
 
 class Given:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,11 +11,19 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import override_text, patterns
+from embexp.config import patterns
 from embexp.config.folders import DEEPEST, MOST_DIGITS, Folders, outline, paths
 from embexp.config.loader import Loader
-from embexp.config.messages import Caller, did_you_mean, first_line, format_value, nearest, suggestion
-from embexp.config.override_text import as_override, in_quotes
+from embexp.config.messages import (
+    Caller,
+    as_override,
+    did_you_mean,
+    first_line,
+    format_value,
+    in_quotes,
+    nearest,
+    suggestion,
+)
 from embexp.config.selections import choices
 from embexp.errors import Code, Fault
 
@@ -25,10 +32,8 @@ _DIGITS = re.compile(rf"(?<!\w)\d(?:_?\d){{{MOST_DIGITS},}}(?!\w)")
 """A whole number that is too long."""
 _TIMES = {2: "twice", 3: "three times"}
 _FORMS = "an override is KEY=VALUE, +KEY=VALUE, ++KEY=VALUE or ~KEY"
-_FUNCTIONS = ("range", "choice", "interval", "glob", "sort", "shuffle", "tag", "int", "float", "str", "bool")
-"""Functions of Hydra's overrides."""
-_CLOSED = {"[": "]", "{": "}", "(": ")"}
 _KEY = re.compile(r"[+~]{0,2}[\w./@-]+")
+_NAMES = re.compile(r"(?:[A-Za-z_][\w-]*|\d+)(?:[./@:](?:[A-Za-z_][\w-]*|\d+))*", re.ASCII)
 _OF_TABLES = ("initializer", "optimizer", "pretrained", "init", "freeze")
 """Groups that a table has, at keys of the same name."""
 _KEYED_BY_NAME = ("tables", "features")
@@ -84,18 +89,10 @@ def repeated(parsed: Iterable[Override]) -> Iterator[Fault]:
 
 def _of_several(key: str, value: str, override: Override, caller: Caller) -> Fault:
     """The fault of several values, or of one with a comma."""
-    rule, number = "a single run takes one value", None
-    if re.fullmatch(r"\d{1,3}(,\d{3})+", value):
-        number = value.replace(",", "")
-    elif re.fullmatch(r"-?0,\d+", value):
-        number = value.replace(",", ".")
-    if number is not None:
-        remedy = f"write {number} for that number; {caller.each} once for each of several"
-        return Fault(key, value, rule, remedy, fix=(f"{key}={number}",))
+    remedy = f"{caller.each} once for each"
     if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
-        remedy = f"{caller.each} once for each; write a list as [a,b]; quote a text with a comma twice"
-        return Fault(key, value, rule, remedy)
-    return Fault(key, value, rule, f"{caller.each} once for each")
+        remedy += "; write a number without commas, and a list as [a,b]; quote a text with a comma twice"
+    return Fault(key, value, "a single run takes one value", remedy)
 
 
 def _depth(value: object) -> int:
@@ -122,34 +119,20 @@ def _fault(text: str) -> Fault | None:
     if not key:
         rule = "the key is missing" if value or "=" in text else _FORMS
         return Fault("", format_value(text), rule, f"write KEY={value or 'VALUE'}")
-    if unicodedata.category(text[0]) == "Pd" and text[0] != "-":
+    if text[0] in "–—":
         return Fault(text, "an option", "it begins with a typographic dash", f"write -{text[1:]}, with a hyphen")
-    if "=" not in text and "~" not in prefix:
-        name, sign, rest = next(filter(all, (text.partition(each) for each in (":", "/"))), (text, "", ""))
-        meant = f"{name}={rest}" if rest and name != "hydra" else ""
-        fix = () if not meant else (meant,) if sign == ":" else (key, meant)
-        remedy = f"write {meant or f'{key}=VALUE'}"
-        value = format_value(rest) if sign == ":" else "no value"
-        return Fault(name if sign == ":" else key, value, _FORMS, remedy, fix=fix)
     if "+" in prefix and prefix not in ("+", "++"):
         remedy = f"write ++{key}={value}, which sets a key or adds it"
         return Fault(key, format_value(value), _FORMS, remedy, fix=(f"++{key}={value}",))
-    if strange := next((each for each in key if not each.isascii()), None):
-        name = unicodedata.name(strange, "a character without a name").lower()
-        return Fault(
-            key, format_value(value), f"{strange!r} in the key is a {name}, and keys are ASCII", "type the key again"
-        )
+    if "=" not in text and "~" not in prefix:
+        name, _, rest = text.partition(":")
+        meant = f"{name}={rest}" if rest else ""
+        shown, fix = format_value(rest) if rest else "no value", (meant,) if rest else ()
+        return Fault(name, shown, _FORMS, f"write {meant or f'{key}=VALUE'}", fix=fix)
     if re.search(r"[*?{]", key):
         rule = "an override sets one name, and patterns are for files"
         remedy = "in the file, give the value to one name, and let the pattern refer to it: ${tables.C1.dim}"
         return Fault(key, format_value(value), rule, remedy)
-    if "[" in key:
-        return Fault(key, format_value(value), "an override sets a whole list", f"write {key.partition('[')[0]}=[…]")
-    if "" in key.partition("@")[0].split("."):
-        names, rule = ".".join(filter(None, key.split("."))), "a key is names with single dots between them"
-        if key.endswith("."):
-            return Fault(key, format_value(value), rule, f"write {names}.NAME={value}")
-        return Fault(key, format_value(value), rule, f"write {names}={value}", fix=(key, f"{names}={value}"))
     if value.startswith("="):
         meant = f"{key}={value.lstrip('=')}"
         return Fault(key, format_value(value), _FORMS, f"write {meant}, with one =", fix=(meant,))
@@ -159,43 +142,18 @@ def _fault(text: str) -> Fault | None:
 def _fault_of_value(loader: Loader, key: str, value: str) -> Fault:
     """The fault of an override whose value Hydra can't read."""
     caller = loader.permission.caller
-    names = re.split(r"[./@:]", key)
-    if wrong := next((name for name in names if not re.fullmatch(r"[A-Za-z_][\w-]*|\d+", name)), None):
-        rule = "a name is letters, digits and underscores, a letter first"
-        return Fault(key, format_value(value), rule, f"rename {wrong}")
-    if (called := re.match(r"(\w+)\(", value)) and value.endswith(")"):
-        rule, near = f"there is no function {called[1]!r} of these arguments", nearest(called[1], _FUNCTIONS)
-        if near:
-            meant = f"{key}={near[0]}{value.removeprefix(called[1])}"
-            return Fault(key, value, rule, suggestion(near), fix=(meant,))
-        mended = f"{key}={in_quotes(value)}"
-        return Fault(
-            key, value, rule, f"if it is a text with brackets, quote it: {caller.typed([mended])}", fix=(mended,)
-        )
-    opened = {bracket: value.count(bracket) - value.count(closed) for bracket, closed in _CLOSED.items()}
-    bracket = next((each for each, count in opened.items() if count > 0), None)
-    for quote in ("'", '"'):
-        if value.replace(f"\\{quote}", "").count(quote) % 2:
-            remedy, mended = f"close it: {key}={quote}…{quote}", f"{key}={value}{quote}"
-            return Fault(key, value, "a quote is not closed", remedy, fix=(mended,) if _can_be(loader, mended) else ())
-    if bracket is not None and (value.startswith(("[", "{")) or "${" in value):
-        remedy, mended = f"close it with {_CLOSED[bracket]}", f"{key}={value}{_CLOSED[bracket]}"
-        fix = (mended,) if _can_be(loader, mended) else ()
-        return Fault(key, value, f"{bracket} is not closed", remedy, fix=fix)
+    if not _NAMES.fullmatch(key):
+        rule = "a key is names with single dots between them: ASCII letters, digits and underscores, a letter first"
+        return Fault(key, format_value(value), rule, "write the key so; a list is set as a whole")
+    for end in ("'", '"', "]", "}", ")"):
+        if _can_be(loader, mended := f"{key}={value}{end}"):
+            return Fault(key, value, f"{end} is missing at its end", f"write {caller.typed([mended])}", fix=(mended,))
     rule, shell = "a text with such characters needs quotes", ", and the word for the shell"
     shell = shell if caller is Caller.COMMAND_LINE else ""
-    mended = f"{key}={_with_quotes(loader, value)}"
+    if value.startswith(("[", "{")):
+        return Fault(key, value, rule, f"quote the texts in it{shell}")
+    mended = f"{key}={in_quotes(value)}"
     return Fault(key, value, rule, f"quote the value{shell}: {caller.typed([mended])}", fix=(mended,))
-
-
-def _with_quotes(loader: Loader, value: str) -> str:
-    """A value with quotes around the texts that Hydra can't read without."""
-    if _can_be(loader, f"x={value}"):
-        return value
-    parts = override_text.items(value)
-    if parts is None or not all(parts):
-        return in_quotes(value)
-    return override_text.joined(value.strip()[0], {key: _with_quotes(loader, part) for key, part in parts.items()})
 
 
 def _can_be(loader: Loader, text: str) -> bool:

@@ -184,13 +184,17 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def folded(faults: Sequence[Fault], origins: Mapping[str, str]) -> list[Fault]:
     """The faults, with one for those that all names of a pattern have, at the pattern's path."""
     sizes = Counter(origins.values())
-    groups: dict[tuple[str | None, Fault], list[Fault]] = {}
+    groups: dict[tuple[object, ...], list[Fault]] = {}
+    generals: dict[tuple[object, ...], Fault] = {}
     for fault in faults:
-        groups.setdefault(_general(fault, origins), []).append(fault)
+        place, general = _general(fault, origins)
+        same = (place, general.path, general.value, general.code, general.fix)
+        groups.setdefault(same, []).append(fault)
+        generals.setdefault(same, general)
     found = []
-    for (place, general), several in groups.items():
-        if place is not None and len(several) == sizes[place] > 1:
-            found.append(general)
+    for key, several in groups.items():
+        if key[0] in sizes and len(several) == sizes[str(key[0])] > 1:
+            found.append(generals[key])
         else:
             found.extend(several)
     return found

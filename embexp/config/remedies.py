@@ -1,21 +1,15 @@
-"""Faults in the user's own words: values as typed, and remedies as overrides that can be typed instead.
-
-A fault is found in plain values, where `1_1_1` is 111, and where an override of a whole list is one item. Here its
-value and its fix become those of the override, or the file, that set the value.
-"""
+"""Faults in the user's own words: values as typed, and remedies as overrides that can be typed instead."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from embexp.config import override_text
 from embexp.config.folders import at
-from embexp.config.loader import Sources, text_of
-from embexp.config.messages import Caller, format_value
-from embexp.config.override_text import in_quotes
+from embexp.config.loader import Sources
+from embexp.config.messages import Caller, format_value, in_quotes
 from embexp.errors import Code, Fault
 
 _QUOTES = "\"'"
@@ -29,35 +23,32 @@ def completed(faults: Iterable[Fault], container: Mapping[str, Any], sources: So
     Args:
         container: the config as plain values.
     """
-    faults = [replace(each, source=each.source or sources.describe(each.path)) for each in faults]
-    quoted: dict[str, list[str]] = {}  # one fix for all values of an override that lack quotes
-    for fault in faults:
-        override, written = sources.override(fault.path), sources.written(fault.path)
-        if fault.code is Code.NOT_TEXT and override is not None and written and "${" not in written:
-            quoted.setdefault(override.key_or_group, []).append(f"{fault.path}={in_quotes(written)}")
-    return [_completed(fault, at(container, fault.path), sources, quoted) for fault in faults]
+    return [_completed(each, at(container, each.path), sources) for each in faults]
 
 
-def _completed(fault: Fault, value: Any, sources: Sources, quoted: Mapping[str, Sequence[str]]) -> Fault:
-    written, override, caller = sources.written(fault.path), sources.override(fault.path), sources.caller
+def _completed(fault: Fault, value: Any, sources: Sources) -> Fault:
+    path, written, override = fault.path, sources.written(fault.path), sources.override(fault.path)
+    fault = replace(fault, source=fault.source or sources.describe(path))
     if written and fault.value == format_value(value) and not isinstance(value, Mapping | list):
         fault = replace(fault, value=_as_typed(written, value))
-    in_list = fault.path.rpartition(".")[2].isdecimal()
     if fault.code is Code.NOT_TEXT and "${" in written:
         return replace(fault, remedy="let it refer to a text")
-    if fault.code is Code.NOT_TEXT and (value is not None or in_list):  # a null that stands alone is meant as one
-        if override is None:
-            meant = in_quotes(written or format_value(value))
-            alone = () if in_list else (f"{fault.path}={meant}",)
-            return replace(fault, remedy=f"put it in quotes: {meant}", fix=alone)
-        shell = ", within those for the shell" if caller is Caller.COMMAND_LINE else ""
-        fix = _in_overrides(quoted[override.key_or_group], sources)
-        return replace(fault, remedy=f"put it in quotes{shell}: {caller.typed(fix)}", fix=fix)
     if fault.code is Code.TEXT_OF_NUMBER and "${" in written:
         decoded = f"${{oc.decode:{written.strip(_QUOTES)}}}"
-        fix = _in_overrides([f"{fault.path}={in_quotes(decoded)}"], sources)
-        return replace(fault, remedy=f"write {decoded if override is None else caller.typed(fix)}", fix=fix)
-    return replace(fault, fix=_in_overrides(fault.fix, sources))
+        fix = (f"{path}={in_quotes(decoded)}",)
+        return replace(fault, remedy=f"write {decoded if override is None else sources.caller.typed(fix)}", fix=fix)
+    alone = override.key_or_group == path if override is not None else not path.rpartition(".")[2].isdecimal()
+    if fault.code is Code.NOT_TEXT and (value is not None or not alone):  # a null that stands alone is meant as one
+        meant = in_quotes(written or format_value(value))
+        fix = (f"{path}={meant}",)
+        if override is None or not alone:
+            return replace(fault, remedy=f"put it in quotes: {meant}", fix=fix if alone else ())
+        shell = ", within those for the shell" if sources.caller is Caller.COMMAND_LINE else ""
+        return replace(fault, remedy=f"put it in quotes{shell}: {sources.caller.typed(fix)}", fix=fix)
+    inside = "" if override is None else f"{override.key_or_group}."  # what sets it is to be written as a whole
+    if any(inside and line.lstrip("+~").startswith(inside) for line in fault.fix):
+        return replace(fault, fix=())
+    return fault
 
 
 def _as_typed(written: str, value: Any) -> str:
@@ -65,21 +56,3 @@ def _as_typed(written: str, value: Any) -> str:
     if (isinstance(value, str) and "${" not in written) or written == format_value(value):
         return format_value(value)
     return written if _READ_BY_ALL.fullmatch(written) else f"{written} (read as {format_value(value)})"
-
-
-def _in_overrides(fix: Sequence[str], sources: Sources) -> tuple[str, ...]:
-    """A fix with whole overrides instead of those of an item of one."""
-    lines: list[str] = []
-    texts: dict[str, str] = {}
-    for line in fix:
-        path, sign, new = line.lstrip("+~").partition("=")
-        override = sources.override(path)
-        key = path if override is None else override.key_or_group
-        before = "" if override is None else texts.get(key, text_of(override))
-        keys = path.removeprefix(f"{key}.").split(".") if path != key else []
-        after = override_text.with_item(before, keys, new if sign else None) if keys else None
-        if after is None:
-            lines.append(line)
-        else:
-            texts[key] = after
-    return (*lines, *(f"{key}={text}" for key, text in texts.items()))

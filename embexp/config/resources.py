@@ -248,8 +248,11 @@ def _frozen_faults(settings: Iterable[tuple[Scope, Any]]) -> Iterator[Fault]:
         if isinstance(freeze, FreezeRows) and is_complete(freeze):
             for key, path in (("tokens_file", freeze.tokens_file), ("mask_file", freeze.mask_file)):
                 if path is not None and not is_url(path) and not Path(path).is_file():
-                    what = "it is a folder, not a file" if Path(path).is_dir() else "there is no such file"
-                    yield Fault(f"{scope.path}.{key}", repr(path), what)
+                    yield _no_file(f"{scope.path}.{key}", path)
+
+
+def _no_file(place: str, path: str) -> Fault:
+    return Fault(place, repr(path), "it is a folder, not a file" if Path(path).is_dir() else "there is no such file")
 
 
 def _pretrained_files(settings: Iterable[tuple[Scope, Any]]) -> dict[str, str]:
@@ -295,8 +298,7 @@ def _test_faults(tests: VectorTests) -> Iterator[Fault]:
         for place, path in enumerate(paths):
             at = f"output.vectors.{kind}.{place}"
             if not is_url(path) and not Path(path).is_file():
-                what = "it is a folder, not a file" if Path(path).is_dir() else "there is no such file"
-                yield Fault(at, repr(path), what)
+                yield _no_file(at, path)
             elif names.index(names[place]) < place:
                 rule = f"another test of the kind {kind} is named {names[place]}, too"
                 yield Fault(at, repr(path), rule, "give the file another name")

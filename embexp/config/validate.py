@@ -17,8 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from embexp.config.folders import at
-from embexp.config.messages import did_you_mean, format_value, listing, nearest, suggestion
-from embexp.config.override_text import as_override
+from embexp.config.messages import as_override, did_you_mean, format_value, listing, nearest, suggestion
 from embexp.errors import Code, Fault
 from embexp.specs.run import RunSpec
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from embexp.config.folders import at
 from embexp.config.hydra_globals import UnresolvedError, hydra_setting
+from embexp.config.messages import as_override
 from embexp.config.named_code import Given
-from embexp.config.override_text import as_override
 from embexp.errors import Fault
 from embexp.specs import tracking
 from embexp.system import caching

@@ -72,7 +72,7 @@ class PiecewiseSchedule(_Warm):
     @model_validator(mode="after")
     def _shape(self) -> PiecewiseSchedule:
         if len(self.values) != len(self.boundaries) + 1:
-            raise broken("values must have one number more than boundaries", "values", "boundaries")
+            raise broken("values must have one number more than boundaries", "boundaries", "values")
         if list(self.boundaries) != sorted(set(self.boundaries)):
             raise broken("boundaries must rise strictly", "boundaries")
         return self

@@ -223,7 +223,7 @@ class TPUSimulator(_OwnMemory):
     def _divides(self) -> TPUSimulator:
         if self.cores % self.hosts:
             rule = f"hosts have the same number of cores, and {self.hosts} hosts can't share {self.cores} cores equally"
-            raise broken(rule, "hosts", "cores")
+            raise broken(rule, "cores", "hosts")
         return self
 
     @property
@@ -268,7 +268,7 @@ class MultiWorker(_Threads):
                 raise broken(f"an address is host:port, such as node1:2222, and {address!r} is none", "addresses")
         if self.addresses is not None and len(self.addresses) != self.workers:
             rule = f"there are {len(self.addresses)} addresses for {self.workers} workers: name one for each"
-            raise broken(rule, "addresses", "workers")
+            raise broken(rule, "workers", "addresses")
         return self
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:

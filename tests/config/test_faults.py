@@ -44,36 +44,6 @@ def fault_of(path: str, *overrides: str) -> Fault:
 
 ROWS = "freeze@tables.item.freeze=rows"
 AS_TYPED = {
-    "a number with underscores": (
-        "tables.item.freeze.tokens=[1_1_1,b]",
-        "tables.item.freeze.tokens.0",
-        "1_1_1 (read as 111)",
-        'tables.item.freeze.tokens=["1_1_1",b]',
-    ),
-    "an exponent": (
-        "tables.item.freeze.tokens=[a,1e5,'c']",
-        "tables.item.freeze.tokens.1",
-        "1e5 (read as 100000.0)",
-        "tables.item.freeze.tokens=[a,\"1e5\",'c']",
-    ),
-    "a null of a list": (
-        "tables.item.freeze.tokens=[null]",
-        "tables.item.freeze.tokens.0",
-        "null",
-        'tables.item.freeze.tokens=["null"]',
-    ),
-    "a tilde": (
-        "tables.item.freeze.tokens=[a,~]",
-        "tables.item.freeze.tokens",
-        "[a,~]",
-        'tables.item.freeze.tokens=[a,"~"]',
-    ),
-    "a hash": (
-        "tables.item.freeze.tokens=[a,#b]",
-        "tables.item.freeze.tokens",
-        "[a,#b]",
-        'tables.item.freeze.tokens=[a,"#b"]',
-    ),
     "a single number": ("name=12_3", "name", "12_3 (read as 123)", 'name="12_3"'),
     "an environment variable": (
         "tables.item.vocabulary_size=${oc.env:NOT_SET,800}",
@@ -82,17 +52,11 @@ AS_TYPED = {
         'tables.item.vocabulary_size="${oc.decode:${oc.env:NOT_SET,800}}"',
     ),
     "a branch of two": ("sweep.objective=5", "sweep.objective", "5", 'sweep.objective="5"'),
-    "an item of the branch that takes lists": (
-        "sweep.objective=[5]",
-        "sweep.objective.0",
-        "5",
-        'sweep.objective=["5"]',
-    ),
     "a backslash before a quote": ('name=a (\\"', "name", 'a (\\"', 'name="a (\\\\\\""'),
 }
 
 
-TEXTS_THAT_ARE_NO_METRICS = ("a branch of two", "an item of the branch that takes lists")
+TEXTS_THAT_ARE_NO_METRICS = ("a branch of two",)
 
 
 @pytest.mark.parametrize("name", AS_TYPED)
@@ -130,7 +94,7 @@ FORMS = {
     "one item for a list": ("freeze.tokens=a", "write freeze.tokens=[a]"),
     "one range for a list of them": ("freeze.rows=[5,9]", "write freeze.rows=[[5,9]]"),
     "a slice": ("freeze.rows=5:9", "write freeze.rows=[[5,9]]"),
-    "a range with its ends exchanged": ("freeze.rows=[[0,1],[5,2]]", "write [2,5]"),
+    "a range with its ends exchanged": ("freeze.rows=[[5,2]]", "write [2,5]"),
     "a range without its end": ("freeze.rows=[[5]]", "such as freeze.rows=[[0,1]]"),
     "a name for a list of ranges": ("freeze.rows=abc", "such as freeze.rows=[[0,1]]"),
     "a name for a mapping": ("sweep.exclude=[sgd]", "such as sweep.exclude=[{NAME:0}]"),
@@ -143,7 +107,7 @@ def test_a_value_of_another_form_has_a_remedy(name: str) -> None:
     chosen = ["freeze=rows"] if "freeze" in override else []
     for fault in faults(*chosen, override).values():
         assert fault.remedy == remedy
-        assert bool(fault.fix) == (not remedy.startswith("such as"))
+        assert bool(fault.fix) == (not remedy.startswith(("such as", "write [")))  # an item is not set alone
         if fault.fix:
             composed = composition.compose_config(
                 composition.loader(), [*chosen, *(line for line in fault.fix if "=" in line)]

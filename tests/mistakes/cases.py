@@ -21,7 +21,8 @@ class Mistake:
     Attributes:
         name: what is wrong.
         run: the command, without `embexp`.
-        says: what it must tell, each line of it in this order.
+        says: what it must tell, the beginning of each line of it in this order: path, value and remedy of a fault, and
+            its sentence where that is the subject, as for the rules of specs.
         status: its exit status.
         thorough: whether it is left to `make test-thorough`, as it takes long or is like another.
         files: texts by path, UTF-8.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from embexp.cli import arguments, commands
 from embexp.cli.commands import plan, run
 from embexp.config import composition
 from embexp.config.loader import Loader
+from embexp.errors import CombinationFault, ConfigError, Fault
 from tests.mistakes.cases import Mistake, mistakes
-from tests.thoroughness import thorough
+from tests.thoroughness import chosen, thorough
 
 MISTAKES = mistakes()
 _FAULT = re.compile(r"^  (\S.*? = .*?: .*)$", re.MULTILINE)
@@ -63,3 +65,37 @@ def test_a_mistake(
     found = _FAULT.findall(said)
     assert len(set(found)) == len(found)  # none is told twice
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", chosen(MISTAKES, [each for each, one in MISTAKES.items() if not one.thorough][::7]))
+def test_other_sentences_decide_nothing_else(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    MISTAKES[name].prepare(tmp_path)
+    before = _ended(MISTAKES[name], monkeypatch)
+    numbers = itertools.count()
+    for kind in (Fault, CombinationFault):
+        monkeypatch.setattr(kind, "__init__", _with_other_sentences(kind.__init__, numbers))
+    assert _ended(MISTAKES[name], monkeypatch) == before
+
+
+def _ended(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[tuple[object, ...]]]:
+    """The exit status, and all but the sentences of the faults that are told."""
+    told: list[tuple[object, ...]] = []
+    own = ConfigError.__str__
+
+    def text(error: ConfigError) -> str:
+        told.extend((fault.path, fault.value, fault.code, fault.fix, type(fault)) for fault in error.faults)
+        return own(error)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ConfigError, "__str__", text)
+        return commands.main(mistake.arguments), told
+
+
+def _with_other_sentences(own: Callable[..., None], numbers: Iterator[int]) -> Callable[..., None]:
+    def init(
+        fault: Fault, path: str, value: str, rule: str, remedy: str = "", *others: object, **named: object
+    ) -> None:
+        own(fault, path, value, f"sentence {next(numbers)}", remedy and f"help {next(numbers)}", *others, **named)
+
+    return init

@@ -272,6 +272,14 @@ def test_every_number_of_the_summary_is_compared(copy: Path, again: Reruns, keys
     assert (each.kind, each.name, each.a) == (Kind.SUMMARY, ".".join(keys), 7)
 
 
+def test_other_sentences_of_warnings_are_no_difference(copy: Path, again: Reruns) -> None:
+    """Those of a version that said it in other words, and those about trackers, which a repetition does not have."""
+    edit(copy / "summary.json", "warnings", value=["tables.user: in the words of before", "MLflow: gone"])
+    inventory.seal(copy)
+    found = verified(copy, again)
+    assert (found.intact, found.identical, found.results) == (True, True, ())
+
+
 def test_another_run_id_alone_is_named(copy: Path, again: Reruns) -> None:
     edit(copy / "summary.json", "run_id", value="0" * 64)
     summary = json.loads((copy / "summary.json").read_text())

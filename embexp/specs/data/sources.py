@@ -397,7 +397,8 @@ def given(value: object) -> object:
     if unknown := [key for key in value if key not in names]:
         near = difflib.get_close_matches(str(unknown[0]), names, n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{unknown[0]} is no split: files are given for train, validation and test{meant}")
+        rule = f"{unknown[0]} is no split: files are given for train, validation and test{meant}"
+        raise broken(rule, str(unknown[0]))
     filled = {key: paths for key, paths in value.items() if paths is not None}
     files = {key: tuple(paths) if isinstance(paths, list) else paths for key, paths in filled.items()}
     if "train" not in files:
