@@ -442,13 +442,18 @@ def keys_of(file: Path) -> list[str]:
 def _content(file: Path) -> tuple[dict[str, Any], str | None]:
     """What a file holds, and the package of its header."""
     try:
-        return _of_text(checked(file))
+        return of_text(checked(file))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}, None
 
 
 @functools.lru_cache(_MOST_READ)  # an outline is made for each job, of the same files
-def _of_text(text: str) -> tuple[dict[str, Any], str | None]:
+def of_text(text: str) -> tuple[dict[str, Any], str | None]:
+    """What a file holds, and the package of its header; the mapping is not to be changed.
+
+    Raises:
+        Exception: as `load` does.
+    """
     content = yaml.load(text, Loader=yaml.CSafeLoader)
     return (content if isinstance(content, dict) else {}), _header(text)
 

@@ -25,11 +25,11 @@ from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import HydraContext, RunMode, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code
-from embexp.config.folders import Folders, Outline, checked, find, outline
+from embexp.config.folders import Folders, Outline, checked, find, of_text, outline
 from embexp.config.hydra_job import Callbacks
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import ConfigError, Fault
@@ -213,8 +213,19 @@ class _Checked:
 
 
 def _keep_loaded(source: ConfigSource) -> None:
-    """Has a source of Hydra's load each file once, and refuse files that take too long to read before it reads them."""
-    own = source.load_config
+    """Has a source of Hydra's load each file once, and refuse files that take too long to read before it reads them.
+
+    The shipped files mean the same to libyaml, which reads them in a third of the time.
+    """
+    own, shipped = source.load_config, find().shipped
+
+    def loaded(config_path: str, file: Path, text: str) -> ConfigResult:
+        if not text or not file.is_relative_to(shipped):
+            return own(config_path)
+        content, package = of_text(text)
+        return ConfigResult(
+            source.provider, f"{source.scheme()}://{source.path}", OmegaConf.create(content), {"package": package}
+        )
 
     def load_config(config_path: str) -> ConfigResult:
         file = Path(source.path, config_path if config_path.endswith(".yaml") else f"{config_path}.yaml")
@@ -223,7 +234,7 @@ def _keep_loaded(source: ConfigSource) -> None:
         if key not in _LOADED:
             if len(_LOADED) == _MOST_LOADED:
                 _LOADED.clear()
-            _LOADED[key] = pickle.dumps(own(config_path))
+            _LOADED[key] = pickle.dumps(loaded(config_path, file, text))
         # Hydra takes the defaults list out of it.
         return cast(ConfigResult, pickle.loads(_LOADED[key]))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from embexp.config import composition, folders
 from embexp.errors import ConfigError
@@ -140,3 +141,11 @@ def test_a_defaults_list_that_names_no_group(key: str, tmp_path: Path) -> None:
     assert folders.outline(composition.loader(tmp_path, "mine").folders, "mine").choices["strategy"] == "cpu"
     with pytest.raises(ConfigError):
         composition.job(composition.loader(tmp_path, "mine"), [])
+
+
+def test_libyaml_and_omegaconf_read_the_same_in_all_shipped_files() -> None:
+    """Composing reads shipped files with libyaml, which takes `1e-3` for a text, and the last of two keys."""
+    for file in sorted(folders.find().shipped.rglob("*.yaml")):
+        content, package = folders.of_text(file.read_text(encoding="utf-8"))
+        assert repr(content) == repr(OmegaConf.to_container(OmegaConf.load(file))), file
+        assert package == folders.package_of(file)
