@@ -30,7 +30,7 @@ from embexp.data.files.table_files import Table
 from embexp.data.sources.columnar import CODES, ColumnarSource, Reading
 from embexp.data.sources.source import Source, cached, key_of
 from embexp.data.vocabularies.token_keys import Codes, packed
-from embexp.errors import ConfigError, EmbexpError, Fault, RunError
+from embexp.errors import Code, ConfigError, EmbexpError, Fault, RunError
 from embexp.specs.data.choices import Data
 from embexp.system import caching, digests, machine_faults
 from embexp.system.arrays import ArrayWriter, mapped_array
@@ -252,7 +252,12 @@ def _agreed(workers: Workers, work: Callable[[], dict[str, Any]]) -> list[dict[s
     if not any("faults" in each or "error" in each for each in found):
         return found
     raised: EmbexpError
-    if faults := [Fault(**{**fault, "fix": tuple(fault["fix"])}) for each in found for fault in each.get("faults", ())]:
+    faults = [
+        Fault(**{**fault, "code": Code(fault["code"]), "fix": tuple(fault["fix"])})
+        for each in found
+        for fault in each.get("faults", ())
+    ]
+    if faults:
         raised = ConfigError(list(dict.fromkeys(faults)))
     else:
         wrong = [each for each in found if "error" in each]

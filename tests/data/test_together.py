@@ -22,7 +22,7 @@ from embexp.data import together
 from embexp.data.columns import BucketColumn, ClassNames, Columns, Wanted
 from embexp.data.scan import Scan, scan
 from embexp.data.sources import parquet
-from embexp.errors import ConfigError, DataError, EmbexpError, VocabularyError
+from embexp.errors import Code, ConfigError, DataError, EmbexpError, VocabularyError
 from embexp.specs.data.choices import CSV, Data, Parquet
 from embexp.specs.vocabularies import Buckets
 from embexp.system import caching
@@ -332,6 +332,7 @@ def test_a_missing_column_and_an_unknown_value(tmp_path: Path) -> None:
         scan(data, absent, cache=tmp_path / "alone")
     found, _ = read(data, absent, caches)
     assert [str(each) for each in found] == [str(alone.value)] * 2
+    assert all(isinstance(fault.code, Code) for each in found if isinstance(each, ConfigError) for fault in each.faults)
     given = lines(tmp_path / "given", "a,1\nb,0\n" * 9, "c,1\n" * 9).path
     strict = CSV(
         path={"train": f"{given}/0.csv", "test": f"{given}/1.csv"},
