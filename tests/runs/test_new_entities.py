@@ -322,8 +322,8 @@ def test_the_plan_shows_each_run(graph: Path, capsys: pytest.CaptureFixture[str]
         lines = [" ".join(line.split()) for line in part.splitlines()]
         assert any(f"entity {entity} " in line for line in lines), part
         assert any(f"relation {relation} " in line for line in lines), part
-    trains = [line.split()[1] for line in shown.splitlines() if line.startswith("triples: ")]
-    assert trains[1:] == [str(len(read(graph, "train")))] * 2
+    trains = [line.split()[1] for line in shown.splitlines() if line.startswith("length ")]
+    assert trains[1:] == [str(2 * len(read(graph, "train")))] * 2  # each triple asks for its head and its tail
 
 
 def _taken(name: str, *, mrr: float, status: str = "completed") -> dict[str, Any]:
