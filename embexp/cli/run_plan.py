@@ -14,6 +14,7 @@ from rich.table import Table as Rich
 from embexp.cli import exchanged
 from embexp.cli.stages import show_stages
 from embexp.data.sources.source import source_of
+from embexp.errors import plural
 from embexp.pretrained import checks
 from embexp.reports import results
 from embexp.runs.prepare import Prepared, check_memory, prepare
@@ -197,7 +198,8 @@ def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
     yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
     kernels = "TensorFlow's and oneDNN's" if machine.onednn(spec.strategy.kernels["onednn"]) else "TensorFlow's own"
-    yield "kernels", f"{kernels}, large operations in {machine.pieces(spec.strategy.wanted_pieces)} pieces"
+    pieces = plural(machine.pieces(spec.strategy.wanted_pieces), "piece")
+    yield "kernels", f"{kernels}, large operations in {pieces}"
     yield "saving", spec.checkpoint.described
     if spec.restore.path is not None:
         what = "everything" if spec.restore.only is None else ", ".join(spec.restore.only)
@@ -410,10 +412,10 @@ def _time_lines(timed: Timed, *, may_stop_early: bool) -> Iterator[str]:
     low, high = (1000 * quartile for quartile in timed.quartiles)
     yield (
         f"step      {1000 * timed.step:.3g} ms (the middle half of the timed calls: {low:.3g} to {high:.3g} ms;"
-        f" {timed.steps:,} steps were timed)"
+        f" {plural(timed.steps, 'step')} timed)"
     )
     for split, seconds in timed.evaluations.items():
-        times = f", {timed.validations:,} times" if split == "validation" else ", at the end"
+        times = f", {plural(timed.validations, 'time')}" if split == "validation" else ", at the end"
         yield f"evaluate  {split}: {seconds:.2g} s{times}"
     most = "at most " if may_stop_early else ""
     yield (

@@ -109,11 +109,12 @@ def test_portable_kernels_have_no_wider_vectors() -> None:
 
 
 @pytest.mark.slow
-def test_a_command_that_starts_again_has_printed_nothing() -> None:
+@pytest.mark.parametrize("more", [[], ["-m", "seed=0,1"]], ids=["run", "sweep"])
+def test_a_command_that_starts_again_has_printed_nothing(more: list[str]) -> None:
     """As it imports NumPy to read the data, of which it tells before it imports TensorFlow."""
     own = {name: text for name, text in os.environ.items() if name not in machine.KERNEL_FLAGS}
     words = ["data.examples=2000", "data.users=30", "data.items=20", "strategy.reproducible=processors"]
-    command = [sys.executable, "-m", "embexp", "plan", "--trace", *words]
+    command = [sys.executable, "-m", "embexp", "plan", "--trace", *words, *more]
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=own)
     assert result.stdout.count("writes ") == 1
     assert "traced: " in result.stdout

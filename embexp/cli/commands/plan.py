@@ -87,10 +87,13 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
         for line in (*lines, *plan.notes):
             terminal.say(console, line)
         return None
+    before = settled_before(plan)
+    to_run = [job for job in plan.jobs if not job.skip and job.same_as is None and job.number not in before]
+    portable = bool(to_run) and to_run[0].spec.strategy.portable
+    environment.choose_kernels(portable=portable and (options.trace or options.time))
     place = hydra_job.sweep_directory(plan.base)
     made = place if ledger.exists(place) else files.free_directory(place)
     terminal.say(console, f"writes    {made}, the directory of the sweep{why_another(place, made)}{plan.outside}")
-    before = settled_before(plan)
     keys = planning.varying([job.settings for job in plan.jobs])
     table = terminal.table(console, ["job", *keys, "note"])
     for job in plan.jobs:
@@ -104,7 +107,6 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
     console.print(table)
     for line in plan.notes:
         terminal.say(console, line)
-    to_run = [job for job in plan.jobs if not job.skip and job.same_as is None and job.number not in before]
     for line in resources.planned(plan.engine, plan.launching, [job.spec.strategy for job in to_run]):
         terminal.say(console, line)
     count = f"{len(to_run)} of {len(plan.jobs)} jobs would run"
