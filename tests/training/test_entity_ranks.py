@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
-from embexp.specs import footprint
+from embexp.fields.graphs import footprint
 from embexp.strategies.cluster.partition import Partition
 from embexp.training import one_vs_all, ranking
 from embexp.training.ranking import KnownAnswers
