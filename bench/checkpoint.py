@@ -158,7 +158,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
 
 def write_large(folder: Path, rows: int) -> None:
     """Writes a checkpoint with one tensor, float32 [rows, DIM], of which nothing stays in memory."""
-    from embexp.tensor_bundle.writer import BundleWriter
+    from embexp.system.tensor_bundle.writer import BundleWriter
 
     block = np.random.default_rng(0).standard_normal((50_000, DIM), np.float32)
     writer = BundleWriter(folder / "checkpoint")

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import harness, planted_graph, planted_items
-from embexp.tensor_bundle.index import index_of, read_index
+from embexp.system.tensor_bundle.index import index_of, read_index
 
 _WIDE = (
     "experiment=clicks",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         sweep,
         verify,
     )
-    from embexp.frozen import freeze
+    from embexp.freezing.optimizers import freeze
     from embexp.strategies.simulation.simulator import tpu_simulator
 
 __all__ = [
@@ -100,7 +100,7 @@ _LATER = {
     "RunSpec": "embexp.specs.run",
     "SweepResult": "embexp.sweeps.sweep",
     "compose": "embexp.config.composition",
-    "freeze": "embexp.frozen",
+    "freeze": "embexp.freezing.optimizers",
     "load_run": "embexp.api",
     "report": "embexp.reports.report",
     "resume": "embexp.api",

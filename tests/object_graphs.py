@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from embexp.checkpoints.object_graph import ObjectGraph
-from embexp.tensor_bundle.index import Entry
+from embexp.system.tensor_bundle.index import Entry
 
 NAMES = st.one_of(
     st.sampled_from(["_variables", "_trainable_variables", "_iterations", "iter", "kernel", "0", "1", "_momentums"]),

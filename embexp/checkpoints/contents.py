@@ -16,11 +16,11 @@ import numpy as np
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.errors import DataError
-from embexp.tensor_bundle import first_format, increments
-from embexp.tensor_bundle.increments import Values
-from embexp.tensor_bundle.index import Entry, data_files, prefix_of
-from embexp.tensor_bundle.tensor import Tensor, type_name
-from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, object_index, unescaped
+from embexp.system.tensor_bundle import first_format, increments
+from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.index import Entry, data_files, prefix_of
+from embexp.system.tensor_bundle.tensor import Tensor, type_name
+from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, object_index, unescaped
 
 TABLES, SLOTS, DENSE, OPTIMIZER, RANDOM, STEP = "tables", "slots", "dense", "optimizer", "random", "step"
 GRAPH = "object graph"

@@ -23,7 +23,7 @@ from embexp.checkpoints.growing import RowMap
 from embexp.checkpoints.matching import Matching
 from embexp.checkpoints.object_graph import TRAINABLE
 from embexp.checkpoints.objects import VARIABLE, assign, part_of, resource_variables
-from embexp.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.increments import Values
 
 _NOTHING: tuple[Any, ...] = ((), {}, (), {})
 """What TensorFlow is to restore for an object: operations, tensors, states of Python, registered savers."""

@@ -21,10 +21,10 @@ import numpy as np
 from embexp.checkpoints import object_graph, paths
 from embexp.checkpoints.account import Grown, Value
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle.increments import Values
-from embexp.tensor_bundle.index import read_index
-from embexp.tensor_bundle.tensor import Tensor, type_name
-from embexp.tensor_bundle.writer import OBJECT_GRAPH, BundleWriter
+from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.index import read_index
+from embexp.system.tensor_bundle.tensor import Tensor, type_name
+from embexp.system.tensor_bundle.writer import OBJECT_GRAPH, BundleWriter
 
 Tokens = Sequence[str] | str | os.PathLike[str]
 """A token for each row, in order: the tokens, or the path of a file with one per line."""

@@ -19,10 +19,10 @@ from embexp.checkpoints import naming, object_graph, objects
 from embexp.checkpoints.account import Account, Dropped, Grown, Mismatch, Reordered, Value
 from embexp.checkpoints.growing import Growth, RowMap
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import increments, tensor, writer
-from embexp.tensor_bundle.increments import Values
-from embexp.tensor_bundle.index import Entry, Piece, prefix_of
-from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH
+from embexp.system.tensor_bundle import increments, tensor, writer
+from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.index import Entry, Piece, prefix_of
+from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH
 
 _NUMBER = re.compile(r"(?<![^/])[0-9]+(?![^/])")
 """A component of an object path that is the place in a list."""

@@ -30,8 +30,8 @@ from embexp.checkpoints import object_graph, objects, paths
 from embexp.checkpoints.object_graph import move_objects, paths_of
 from embexp.checkpoints.objects import VARIABLE, LiveGraph
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle.index import index_of, read_index
-from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter, unescaped
+from embexp.system.tensor_bundle.index import index_of, read_index
+from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter, unescaped
 
 _SLOTS = {
     ("accumulators",): ("Adagrad",),

@@ -27,10 +27,10 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle import tensor
-from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.tensor import read_strings
-from embexp.tensor_bundle.writer import OBJECT_GRAPH, escaped, unescaped
+from embexp.system.tensor_bundle import tensor
+from embexp.system.tensor_bundle.index import Entry, read_index
+from embexp.system.tensor_bundle.tensor import read_strings
+from embexp.system.tensor_bundle.writer import OBJECT_GRAPH, escaped, unescaped
 
 TRAINABLE = "_trainable_variables"
 """The edge from a Keras optimizer to the list of the variables that it trains."""

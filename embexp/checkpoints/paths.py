@@ -21,10 +21,10 @@ from pathlib import Path
 
 from embexp.errors import CheckpointError, DataError
 from embexp.system import files
-from embexp.tensor_bundle import first_format, location
-from embexp.tensor_bundle.increments import require_whole
-from embexp.tensor_bundle.index import data_file, data_files, read_encoded, read_index
-from embexp.tensor_bundle.writer import index_content, object_index
+from embexp.system.tensor_bundle import first_format, location
+from embexp.system.tensor_bundle.increments import require_whole
+from embexp.system.tensor_bundle.index import data_file, data_files, read_encoded, read_index
+from embexp.system.tensor_bundle.writer import index_content, object_index
 
 CHECKPOINT_NAME = "checkpoint"
 """Prefix of a checkpoint in a folder of its own."""

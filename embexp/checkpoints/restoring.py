@@ -32,11 +32,11 @@ from embexp.checkpoints.matching import Matching, Taking
 from embexp.checkpoints.objects import assign, part_of, resource_variables
 from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path, plain_temporary
 from embexp.errors import CheckpointError
+from embexp.system.tensor_bundle import increments
+from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.index import index_of, prefix_of
+from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 from embexp.tables.checkpointing import StreamedTable
-from embexp.tensor_bundle import increments
-from embexp.tensor_bundle.increments import Values
-from embexp.tensor_bundle.index import index_of, prefix_of
-from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 
 _BLOCK_BYTES = 1 << 22
 _OPTIMIZER = "optimizer/"

@@ -15,9 +15,9 @@ from embexp.checkpoints import naming, object_graph, objects, paths
 from embexp.checkpoints.objects import Part
 from embexp.checkpoints.paths import plain_path
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import increments, writer
-from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, Slice
+from embexp.system.tensor_bundle import increments, writer
+from embexp.system.tensor_bundle.index import Entry, read_index
+from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, Slice
 
 
 class Kind(StrEnum):

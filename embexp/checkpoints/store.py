@@ -21,10 +21,10 @@ from typing import Any
 from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path
 from embexp.errors import CheckpointError, DataError, EmbexpError
 from embexp.system import files, machine_faults
-from embexp.tensor_bundle import increments, location
-from embexp.tensor_bundle.increments import is_incremental
-from embexp.tensor_bundle.index import index_of, prefix_of
-from embexp.tensor_bundle.writer import hard_linked, object_index
+from embexp.system.tensor_bundle import increments, location
+from embexp.system.tensor_bundle.increments import is_incremental
+from embexp.system.tensor_bundle.index import index_of, prefix_of
+from embexp.system.tensor_bundle.writer import hard_linked, object_index
 
 STATE = "state.json"
 _STEP = re.compile(r"step_(\d{8,})")

@@ -24,13 +24,13 @@ from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path
 from embexp.errors import CheckpointError, RunError
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, part, quiet, reported
+from embexp.system.tensor_bundle import increments
+from embexp.system.tensor_bundle.increments import SomeRows
+from embexp.system.tensor_bundle.index import index_of, read_index
+from embexp.system.tensor_bundle.tensor import INT64
+from embexp.system.tensor_bundle.writer import KEY_END, BundleWriter
 from embexp.tables.checkpointing import StreamedTable, TableCheckpoint, rows_per_block, without_rows
 from embexp.tables.variables import ReadableTable, gather_rows, scatter_rows
-from embexp.tensor_bundle import increments
-from embexp.tensor_bundle.increments import SomeRows
-from embexp.tensor_bundle.index import index_of, read_index
-from embexp.tensor_bundle.tensor import INT64
-from embexp.tensor_bundle.writer import KEY_END, BundleWriter
 
 WRITING = "writing the checkpoint"
 """The stage that writing a checkpoint is."""

@@ -18,7 +18,7 @@ from embexp.specs.pretrained import Match, MissingRows
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
-    from embexp.pretrained.growth import TableGrowth
+    from embexp.vectors.pretrained.growth import TableGrowth
 
 _FILLS = [each.value for each in MissingRows if not each.composed]
 """What new rows of a checkpoint are filled with."""
@@ -253,9 +253,9 @@ def _grow_file(options: argparse.Namespace) -> None:
 
 def _grow(options: argparse.Namespace) -> None:
     from embexp.cli.stages import show_stages
-    from embexp.pretrained import earlier, growth
-    from embexp.pretrained.growth import Gone, growths
     from embexp.system import caching
+    from embexp.vectors.pretrained import earlier, growth
+    from embexp.vectors.pretrained.growth import Gone, growths
 
     gone, match = Gone(options.gone), Match(options.match)
     source = earlier.open_run(Path(options.directory), cache=caching.cache_folder(None))

@@ -15,7 +15,6 @@ from embexp.cli import exchanged
 from embexp.cli.stages import show_stages
 from embexp.data.sources.source import source_of
 from embexp.errors import plural
-from embexp.pretrained import checks
 from embexp.reports import results
 from embexp.runs.prepare import Prepared, check_memory, prepare
 from embexp.specs.base import Note, after, merged, named_code, summarize_names
@@ -27,10 +26,11 @@ from embexp.specs.running import RuntimeKind
 from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tables import Storage, Table
 from embexp.specs.transforms.steps import Fit
-from embexp.stores import places
 from embexp.system import environment, machine, terminal
+from embexp.system.stores import places
 from embexp.system.terminal import byte_size, say
 from embexp.training.progress import duration
+from embexp.vectors.pretrained import checks
 
 if TYPE_CHECKING:
     from embexp.data.vocabularies.token_rows import Share, Shares

@@ -41,8 +41,8 @@ from embexp.specs import arguments, run, tasks
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.specs.transforms.chain import in_short, replaced
-from embexp.stores.objects import is_url
 from embexp.system.printable import print
+from embexp.system.stores.objects import is_url
 
 _OWN_LAUNCHER = "embexp"
 _EXISTING = "output.existing"

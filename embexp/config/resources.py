@@ -28,9 +28,9 @@ from embexp.specs.run import RunSpec, data_of
 from embexp.specs.running import Output, RuntimeKind, VectorTests
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
-from embexp.stores import places
-from embexp.stores.objects import is_url
 from embexp.system import caching, foreign, machine, user_code
+from embexp.system.stores import places
+from embexp.system.stores.objects import is_url
 
 _BYTES = 32
 """Of an example of a click log in the cache, without its history: ids, splits, label, probability, division."""
@@ -162,7 +162,7 @@ def _model_faults(
         return
     dims = {name: table.dim for name, table in tables.items() if table.dim is not None}
     if len(dims) < len(tables):
-        from embexp.pretrained import checks
+        from embexp.vectors.pretrained import checks
 
         dims = checks.dims(pretrained, tables)
     if len(dims) == len(tables):  # else the run checks it, once the files are open
@@ -231,7 +231,7 @@ def _pretrained_faults(
     fetch: bool,
 ) -> Iterator[Fault]:
     if any(not isinstance(setting, NoPretrained) for _, setting in settings):
-        from embexp.pretrained import checks
+        from embexp.vectors.pretrained import checks
 
         yield from checks.faults(inherited, tables, cache=cache, fetch=fetch)
 
@@ -310,7 +310,7 @@ def _memory_faults(spec: RunSpec) -> Iterator[Fault]:
         return
     rows: dict[str, int | None] = {}
     if any(not isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
-        from embexp.pretrained import checks  # NumPy and Arrow, which take longer than all of this check
+        from embexp.vectors.pretrained import checks  # NumPy and Arrow, which take longer than all of this check
 
         try:
             rows, dims = checks.rows(spec), checks.dims(spec.pretrained, spec.tables)

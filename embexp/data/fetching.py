@@ -18,10 +18,10 @@ from embexp.data import datasets
 from embexp.data.datasets import DataSet, Remote
 from embexp.errors import DataError, read_by_library
 from embexp.specs.data.choices import Columnar, Data, named_paths, with_paths
-from embexp.stores import places
 from embexp.system import caching, digests, files, machine_faults
 from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress
+from embexp.system.stores import places
 
 VARIABLE = "EMBEXP_DATA"
 """Names the folder of the data sets."""

@@ -311,7 +311,7 @@ def _fault_of_event(path: Path, digest: str) -> str:
     """
     import google_crc32c
 
-    from embexp.tensor_bundle.index import masked
+    from embexp.system.tensor_bundle.index import masked
 
     if path.is_symlink():
         return _LINK

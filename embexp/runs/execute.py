@@ -25,9 +25,6 @@ from embexp.data import batches
 from embexp.errors import CheckpointError
 from embexp.freezing.watching import Watch, Watched
 from embexp.initialization.filling import FileRows, Grouped, Shared, TablePlan
-from embexp.models import build as models
-from embexp.models import dense_optimizer, losses
-from embexp.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
 from embexp.records import differences
 from embexp.records.folder import RunFolder
 from embexp.records.identity import decides_nothing
@@ -51,7 +48,10 @@ from embexp.system.parallel import Progress, quiet
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.rounding import Precision
+from embexp.training.models import build as models
+from embexp.training.models import dense_optimizer, losses
 from embexp.training.step import Assembly, Input, Step
+from embexp.vectors.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
 
 
 @dataclass(frozen=True)

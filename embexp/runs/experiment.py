@@ -29,8 +29,8 @@ from embexp.specs.fields import imported
 from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import study_of
-from embexp.stores import places
 from embexp.system import files, machine_faults
+from embexp.system.stores import places
 from embexp.training.loop import Replay
 
 

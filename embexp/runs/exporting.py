@@ -16,9 +16,6 @@ import pyarrow.compute as pc
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, described, stands_for_tokens
 from embexp.errors import DataError, RunError, excerpt
-from embexp.pretrained import earlier
-from embexp.pretrained.aligned import earlier_rows
-from embexp.pretrained.earlier import EarlierCheckpoint, row_tokens
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.outputs import check_place
 from embexp.specs import fields
@@ -28,6 +25,9 @@ from embexp.system.arrays import Rows, SomeRows
 from embexp.system.parallel import Progress, quiet
 from embexp.system.terminal import byte_size
 from embexp.vectors import write as vectors
+from embexp.vectors.pretrained import earlier
+from embexp.vectors.pretrained.aligned import earlier_rows
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint, row_tokens
 
 if TYPE_CHECKING:
     from embexp.runs.finished import Run

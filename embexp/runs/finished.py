@@ -25,8 +25,6 @@ from embexp.data.vocabularies.spelling import Alike
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, Vocabulary
 from embexp.errors import DataError, NotARunError, RunError, UsageError
 from embexp.freezing.policies import RowFacts
-from embexp.pretrained.aligned import pretrained_before
-from embexp.pretrained.tables import settings_of
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.reports import results
 from embexp.runs import exporting
@@ -44,6 +42,8 @@ from embexp.system import caching
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import neighbors
+from embexp.vectors.pretrained.aligned import pretrained_before
+from embexp.vectors.pretrained.tables import settings_of
 
 if TYPE_CHECKING:
     from embexp.runs.evaluations import Evaluator

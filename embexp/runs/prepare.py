@@ -25,10 +25,6 @@ from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, RunError, VocabularyError, plural
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts, TablePolicy
-from embexp.pretrained import earlier
-from embexp.pretrained.aligned import align
-from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.tables import Pretrained, mapping_of, settings_of, with_dims
 from embexp.records import identity
 from embexp.records.folder import RunFolder, around, check_checkpoint, named_functions
 from embexp.records.identity import Identity
@@ -43,11 +39,15 @@ from embexp.specs.run import RunSpec, doubtful_settings
 from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
 from embexp.specs.tasks import Labels
-from embexp.stores import places
 from embexp.system import caching, digests, machine, user_code
 from embexp.system.parallel import Progress, quiet
+from embexp.system.stores import places
 from embexp.system.user_code import UserCode
 from embexp.training import loop
+from embexp.vectors.pretrained import earlier
+from embexp.vectors.pretrained.aligned import align
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint
+from embexp.vectors.pretrained.tables import Pretrained, mapping_of, settings_of, with_dims
 
 
 @dataclass(frozen=True)

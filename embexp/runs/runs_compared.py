@@ -15,10 +15,10 @@ from embexp.checkpoints.contents import DENSE, GRAPH, OPTIMIZER, Contents, KeyIn
 from embexp.checkpoints.difference import Change
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary, stands_for_tokens
 from embexp.errors import DataError, NotARunError
-from embexp.pretrained.earlier import same_rows
 from embexp.records import differences
 from embexp.records.differences import Difference, Kind, MetricsCompared, between
 from embexp.records.folder import RunFolder, around
+from embexp.vectors.pretrained.earlier import same_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

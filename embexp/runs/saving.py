@@ -32,7 +32,7 @@ from embexp.specs.running import Save as When
 from embexp.system import files, machine_faults
 from embexp.system.files import BackgroundDirectories
 from embexp.system.parallel import Progress, quiet
-from embexp.tensor_bundle import increments, location, writer
+from embexp.system.tensor_bundle import increments, location, writer
 from embexp.training.loop import EarlyStopping, Outcome, Replay, SaveTimes, Saving
 
 _TOUCHED = "touched.npz"

@@ -14,7 +14,6 @@ from embexp.checkpoints.account import Account
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DivergedError
 from embexp.freezing import drift
-from embexp.pretrained.tables import PretrainedTable
 from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
@@ -23,6 +22,7 @@ from embexp.specs.tasks import CANDIDATES
 from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
 from embexp.training.loop import Outcome
+from embexp.vectors.pretrained.tables import PretrainedTable
 from embexp.vectors.write import write_projector_config, write_projector_table
 
 Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]

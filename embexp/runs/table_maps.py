@@ -20,9 +20,6 @@ import numpy as np
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import EmbexpError
 from embexp.freezing.policies import RowFacts, first_steps, group
-from embexp.pretrained.aligned import earlier_rows, pretrained_before
-from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.tables import PretrainedTable, row_source, settings_of
 from embexp.reports import groups
 from embexp.reports.record import Record
 from embexp.reports.report import Report
@@ -33,6 +30,9 @@ from embexp.system.arrays import Rows, SomeRows, blocks
 from embexp.vectors import checkpoint, neighbors
 from embexp.vectors.alignment import RowKind
 from embexp.vectors.neighbors import directions
+from embexp.vectors.pretrained.aligned import earlier_rows, pretrained_before
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint
+from embexp.vectors.pretrained.tables import PretrainedTable, row_source, settings_of
 
 MOST_RUNS, MOST_TABLES = 3, 8
 """Runs, and tables in all, that have maps: each takes some 100 kB of the page."""

@@ -13,9 +13,6 @@ import pyarrow as pa
 
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary, stands_for_tokens
 from embexp.errors import EmbexpError
-from embexp.pretrained import earlier
-from embexp.pretrained.aligned import earlier_rows
-from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.records.folder import RunFolder
 from embexp.reports.groups import Group
 from embexp.system import caching, digests
@@ -23,6 +20,9 @@ from embexp.system.arrays import Rows, SomeRows
 from embexp.system.parallel import Progress, part, quiet
 from embexp.vectors import comparison, quality
 from embexp.vectors.comparison import Vectors
+from embexp.vectors.pretrained import earlier
+from embexp.vectors.pretrained.aligned import earlier_rows
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint
 
 UNREADABLE = (EmbexpError, OSError, KeyError, ValueError, TypeError, AttributeError)
 """What reading a run can raise whose files are damaged, or from another version."""

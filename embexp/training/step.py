@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from embexp.models import build as models
 from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN, RELATION
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import EmbeddingBackend
+from embexp.training.models import build as models
 from embexp.training.one_vs_all import OneVsAll, Part, block_rows, standings
 
 _STRIDE = 506_952_115

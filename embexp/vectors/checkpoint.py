@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from embexp.errors import DataError
-from embexp.tensor_bundle import increments, location
-from embexp.tensor_bundle.index import Entry, data_files, prefix_of, read_index
-from embexp.tensor_bundle.tensor import Tensor, number_type, type_name
-from embexp.tensor_bundle.writer import KEY_END
+from embexp.system.tensor_bundle import increments, location
+from embexp.system.tensor_bundle.index import Entry, data_files, prefix_of, read_index
+from embexp.system.tensor_bundle.tensor import Tensor, number_type, type_name
+from embexp.system.tensor_bundle.writer import KEY_END
 from embexp.vectors.stored import FLOATS, ROW_TYPES, Place, Stored, Wanted, checked_shape, only_key
 
 

@@ -416,7 +416,7 @@ def format_of(path: Path) -> Format:
     Raises:
         DataError: none.
     """
-    from embexp.tensor_bundle import location
+    from embexp.system.tensor_bundle import location
 
     refuse_pickle(path)
     suffix = compressed.form_of(path)

@@ -18,10 +18,10 @@ from embexp.errors import CheckpointError, DataError
 from embexp.records.folder import RunFolder
 from embexp.runs import saving
 from embexp.specs.optimizers import FTRL, Adagrad, AdagradMomentum, Adam
+from embexp.system.tensor_bundle import writer
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.table import EmbeddingTable
-from embexp.tensor_bundle import writer
 from tests import checkpoint_values
 from tests.contracts import experiments
 from tests.contracts.strategies import STRATEGIES

@@ -21,7 +21,7 @@ import embexp.checkpoints
 from embexp.checkpoints.contents import Contents, StoredKind, open_checkpoint
 from embexp.checkpoints.difference import statistics
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle import increments
+from embexp.system.tensor_bundle import increments
 from tests.checkpoints import made
 from tests.thoroughness import examples
 

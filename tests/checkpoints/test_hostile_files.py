@@ -16,10 +16,10 @@ import pytest
 from embexp.checkpoints import contents
 from embexp.checkpoints.contents import open_checkpoint
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle import increments, index, location
-from embexp.tensor_bundle.increments import SomeRows
-from embexp.tensor_bundle.index import FOOTER_BYTES, MAGIC, masked, read_encoded, read_index
-from embexp.tensor_bundle.writer import BundleWriter, index_content
+from embexp.system.tensor_bundle import increments, index, location
+from embexp.system.tensor_bundle.increments import SomeRows
+from embexp.system.tensor_bundle.index import FOOTER_BYTES, MAGIC, masked, read_encoded, read_index
+from embexp.system.tensor_bundle.writer import BundleWriter, index_content
 from tests.fuzz import bundles
 
 VALUES = np.arange(24, dtype=np.float32).reshape(8, 3)

@@ -18,13 +18,13 @@ import embexp.checkpoints
 from embexp.checkpoints import restoring, store, streaming
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
+from embexp.system.tensor_bundle.increments import is_incremental, needed
+from embexp.system.tensor_bundle.index import read_index
 from embexp.tables import checkpointing, optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.optimizers import RowGroups
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
-from embexp.tensor_bundle.increments import is_incremental, needed
-from embexp.tensor_bundle.index import read_index
 from embexp.vectors import checkpoint as vectors
 from tests.thoroughness import examples
 

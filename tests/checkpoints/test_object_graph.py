@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from embexp.checkpoints import object_graph
 from embexp.checkpoints.object_graph import ObjectGraph
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle.tensor import type_name
-from embexp.tensor_bundle.writer import OBJECT_GRAPH
+from embexp.system.tensor_bundle.tensor import type_name
+from embexp.system.tensor_bundle.writer import OBJECT_GRAPH
 from tests import object_graphs
 from tests.thoroughness import examples
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from embexp import checkpoints
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle.index import read_encoded, read_index, slice_key
+from embexp.system.tensor_bundle.index import read_encoded, read_index, slice_key
 from tests.checkpoints import made
 
 v1 = tf.compat.v1

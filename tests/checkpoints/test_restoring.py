@@ -14,7 +14,7 @@ import tensorflow as tf
 from embexp import checkpoints
 from embexp.checkpoints import restoring
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle.tensor import Tensor
+from embexp.system.tensor_bundle.tensor import Tensor
 
 
 class Net(tf.Module):

@@ -9,7 +9,7 @@ import pytest
 
 from embexp.checkpoints import store
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import increments, location
+from embexp.system.tensor_bundle import increments, location
 
 
 def writer(content: str, seen: list[Path] | None = None):  # type: ignore[no-untyped-def]

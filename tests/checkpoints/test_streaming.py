@@ -16,6 +16,7 @@ from embexp.checkpoints import restoring, store, streaming
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import Adam
 from embexp.specs.tables import Feature
+from embexp.system.tensor_bundle.tensor import Tensor
 from embexp.tables import checkpointing, optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.optimizers import RowGroups
@@ -23,7 +24,6 @@ from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.tables.tpu_tables import TPUTable
-from embexp.tensor_bundle.tensor import Tensor
 
 ROWS, DIM, BLOCK = 103, 3, 10
 SLOTS = (None, "momenta", "velocities")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from embexp.cli import commands
-from embexp.tensor_bundle import location
+from embexp.system.tensor_bundle import location
 from tests.growth.conftest import Runs
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from embexp.cli import commands
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
-from embexp.tensor_bundle import writer
+from embexp.system.tensor_bundle import writer
 from tests.checkpoints import made
 from tests.growth.conftest import END, Runs
 from tests.short_runs import runner

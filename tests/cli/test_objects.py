@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.system.stores import served
 
 from tests import planted_data
 from tests.preloaded import with_jobs
 from tests.small_data_sets import no_proxies
-from tests.stores import served
-from tests.stores.served import Server
+from tests.system.stores.served import Server
 from tests.thoroughness import thorough
 
 RATINGS = (

@@ -17,7 +17,6 @@ from embexp.data.batches import Batch
 from embexp.fields.columns.tasks import REGRESSION
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
-from embexp.pretrained.tables import Pretrained
 from embexp.runs import execute
 from embexp.runs.prepare import PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
@@ -29,6 +28,7 @@ from embexp.specs.running import RuntimeKind, Train
 from embexp.specs.tables import Combiner, Feature, Normal, Table
 from embexp.strategies import strategy as strategies
 from embexp.strategies.strategy import Strategy
+from embexp.vectors.pretrained.tables import Pretrained
 from tests.exact_training import Examples, Lists, Looked
 
 ROWS = {"item": 23, "word": 17}

@@ -13,7 +13,7 @@ from embexp.specs.freezing import FreezeRows
 from embexp.specs.optimizers import Adam
 from embexp.specs.strategies import CPU, Mirrored
 from embexp.specs.tables import Storage
-from embexp.tensor_bundle.increments import is_incremental
+from embexp.system.tensor_bundle.increments import is_incremental
 from tests import checkpoint_values
 from tests.contracts import experiments
 from tests.contracts.strategies import STRATEGIES, kinds, marked

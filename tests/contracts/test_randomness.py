@@ -14,12 +14,12 @@ import pytest
 import tensorflow as tf
 
 from embexp.fields.texts.specs import BagOfWords
-from embexp.models import build as models
 from embexp.specs.optimizers import Adagrad
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import CPU, Mirrored, TPUSimulator
 from embexp.strategies.mirrored import sizes
 from embexp.system import digests
+from embexp.training.models import build as models
 from tests import checkpoint_values
 from tests.contracts import experiments
 from tests.contracts.experiments import RATE

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from embexp.data.vocabularies.token_rows import from_counts, with_rows
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError
-from embexp.pretrained.earlier import same_rows
 from embexp.specs.vocabularies import VocabularyRules
+from embexp.vectors.pretrained.earlier import same_rows
 
 VALUES = st.lists(
     st.sampled_from(["", *"abcdefgh", "<oov>", "<rare>", "tab\t", "back\\slash"]), min_size=1, max_size=60

@@ -24,12 +24,12 @@ from embexp.data.vocabularies.vocabulary import HashVocabulary, TokenVocabulary
 from embexp.errors import DataError
 from embexp.fields.columns.tasks import BINARY
 from embexp.fields.graphs.specs import Triples
-from embexp.pretrained.earlier import row_tokens
-from embexp.pretrained.growth import read_vocabularies
 from embexp.specs.data.choices import CSV, Parquet, RecBole
 from embexp.specs.pretrained import Match
 from embexp.specs.vocabularies import Step, normalized_text
 from embexp.vectors.alignment import by_token
+from embexp.vectors.pretrained.earlier import row_tokens
+from embexp.vectors.pretrained.growth import read_vocabularies
 
 pieces = st.sampled_from(
     [

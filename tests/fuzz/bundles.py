@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 import google_crc32c
 import numpy as np
 
-from embexp.tensor_bundle import increments
-from embexp.tensor_bundle.increments import SomeRows
-from embexp.tensor_bundle.index import masked, read_encoded, slice_prefix
-from embexp.tensor_bundle.tensor import INT64
-from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
+from embexp.system.tensor_bundle import increments
+from embexp.system.tensor_bundle.increments import SomeRows
+from embexp.system.tensor_bundle.index import masked, read_encoded, slice_prefix
+from embexp.system.tensor_bundle.tensor import INT64
+from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 from tests.fuzz import contents
 from tests.fuzz.contents import Files, plain
 

@@ -84,14 +84,14 @@ def safetensors(header: object, data: bytes) -> Content:
 
 def index(entries: Mapping[bytes, bytes], shards: int = 1) -> Content:
     """The index of a checkpoint: keys and values are its parts."""
-    from embexp.tensor_bundle.writer import index_content
+    from embexp.system.tensor_bundle.writer import index_content
 
     return _table(entries, lambda pairs: index_content(pairs, shards))
 
 
 def table(entries: Mapping[bytes, bytes]) -> Content:
     """A checkpoint of TensorFlow's first format: keys and values are its parts."""
-    from embexp.tensor_bundle.writer import table_content
+    from embexp.system.tensor_bundle.writer import table_content
 
     return _table(entries, table_content)
 

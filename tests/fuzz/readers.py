@@ -26,7 +26,7 @@ from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.run import data_of
 from embexp.specs.tables import Feature, RowType
 from embexp.system.parallel import quiet
-from embexp.tensor_bundle import first_format
+from embexp.system.tensor_bundle import first_format
 from embexp.vectors import stored, word_tests
 from embexp.vectors.file_source import open_vectors
 from tests.fuzz import configs, corpus

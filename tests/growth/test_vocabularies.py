@@ -11,10 +11,10 @@ import pytest
 
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary
 from embexp.errors import CommandLineError, DataError, NotARunError
-from embexp.pretrained import earlier, growth
-from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.growth import Gone, growths
 from embexp.specs.pretrained import Match
+from embexp.vectors.pretrained import earlier, growth
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint
+from embexp.vectors.pretrained.growth import Gone, growths
 from tests.growth.conftest import Runs
 
 BEFORE = TokenVocabulary(pa.array(["a", "b"], pa.large_string()), np.array([5, 3]), True, (9,))

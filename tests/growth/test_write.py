@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
-from embexp.pretrained import earlier, growth
-from embexp.pretrained.growth import Gone, TableGrowth, growths
 from embexp.specs.pretrained import Match, MissingRows
-from embexp.tensor_bundle import tensor
-from embexp.tensor_bundle import writer as bundle_writer
+from embexp.system.tensor_bundle import tensor
+from embexp.system.tensor_bundle import writer as bundle_writer
 from embexp.vectors.alignment import Alignment, RowKind
+from embexp.vectors.pretrained import earlier, growth
+from embexp.vectors.pretrained.growth import Gone, TableGrowth, growths
 from tests.growth.conftest import DIM, END, Made, Runs
 from tests.thoroughness import examples
 

@@ -14,12 +14,12 @@ import tensorflow as tf
 import embexp
 from embexp.errors import ConfigError
 from embexp.fields.columns.specs import Dot
-from embexp.models import build as models
-from embexp.models import layers
 from embexp.runs import run as single
 from embexp.runs import verification
 from embexp.specs.models import MLP
 from embexp.training.loop import Replay
+from embexp.training.models import build as models
+from embexp.training.models import layers
 from tests.runs import test_histories as histories
 
 ITEMS, WIDE, DIM = 60, 24, 16

@@ -13,7 +13,6 @@ import embexp
 from embexp.checkpoints import store
 from embexp.cli import commands, run_plan
 from embexp.errors import CheckpointError, ConfigError
-from embexp.pretrained import earlier
 from embexp.runs import execute
 from embexp.runs import run as single
 from embexp.runs.prepare import prepare
@@ -22,6 +21,7 @@ from embexp.specs.running import RuntimeKind
 from embexp.strategies import strategy as strategies
 from embexp.system import terminal
 from embexp.vectors.alignment import Alignment
+from embexp.vectors.pretrained import earlier
 from tests.thoroughness import chosen, left_out
 
 END = "/.ATTRIBUTES/VARIABLE_VALUE"

@@ -504,7 +504,7 @@ def test_a_disk_that_is_full_leaves_nothing(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("embexp.tensor_bundle.writer.BundleWriter.finish", full)
+    monkeypatch.setattr("embexp.system.tensor_bundle.writer.BundleWriter.finish", full)
     with pytest.raises(RunError, match=r"out can't be written: No space left on device"):
         exporting.export(run("mlp"), tmp_path / "out")
     assert not list(tmp_path.iterdir())

@@ -23,7 +23,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs import experiment, verification
 from embexp.runs import run as single
 from embexp.runs.rerun import Rerun
-from embexp.tensor_bundle.index import read_index
+from embexp.system.tensor_bundle.index import read_index
 from tests import thoroughness
 
 MODEL = """import keras

@@ -13,7 +13,6 @@ from hypothesis import given
 import embexp
 from embexp.config import validate
 from embexp.errors import ConfigError
-from embexp.models.build import build
 from embexp.runs import execute
 from embexp.runs import execute as planned
 from embexp.runs import run as single
@@ -23,6 +22,7 @@ from embexp.specs.run import RunSpec, rule_faults
 from embexp.system import digests
 from embexp.tables import row_engine
 from embexp.tables.optimizers import Moving, RowGroups
+from embexp.training.models.build import build
 from tests import checkpoint_values, exact_training, random_graphs
 from tests.exact_rules import Values
 from tests.exact_training import Looked

@@ -17,7 +17,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import embexp
 from embexp.cli import commands
 from embexp.errors import DataError
-from embexp.pretrained import earlier
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.reports.results import Results
@@ -28,6 +27,7 @@ from embexp.runs.prepare import prepare
 from embexp.runs.run import Observer
 from embexp.system.terminal import SafeConsole
 from embexp.training.listeners import Listener
+from embexp.vectors.pretrained import earlier
 from tests.runs.test_vocabularies import read, spec_of, write
 
 

@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.models import build as models
 from embexp.records import identity
 from embexp.runs import exporting
 from embexp.runs import run as single
 from embexp.specs.run import inert_settings
+from embexp.training.models import build as models
 from tests import planted_data
 
 Run = Callable[..., single.RunResult]

@@ -13,12 +13,12 @@ import tensorflow as tf
 
 import embexp
 from embexp.errors import ConfigError, DataError
-from embexp.pretrained import earlier
-from embexp.pretrained import growth as growing
 from embexp.runs import exporting
 from embexp.runs import run as single
 from embexp.runs.prepare import prepare
 from embexp.specs.pretrained import Match
+from embexp.vectors.pretrained import earlier
+from embexp.vectors.pretrained import growth as growing
 
 EXAMPLES = 300
 TABLES: dict[str, Any] = {
@@ -151,7 +151,7 @@ def test_shares_of_two_columns_of_a_hashed_table_are_those_of_the_file(
 
 
 def test_sizes_are_known_before_the_data_is_read(log: Path) -> None:
-    from embexp.pretrained import checks
+    from embexp.vectors.pretrained import checks
 
     assert checks.rows(spec_of(log)) == {"user": None, "item": 8, "age": None, "wide": 4}
     rows = prepare(spec_of(log)).tables.rows

@@ -13,8 +13,6 @@ from embexp.checkpoints import restoring, store, streaming
 from embexp.data.batches import Batch
 from embexp.errors import VocabularyError
 from embexp.fields.columns.tasks import BINARY
-from embexp.models import build as models
-from embexp.models import losses
 from embexp.runs.runtimes import session
 from embexp.runs.runtimes import session as sessions
 from embexp.runs.runtimes.execution import FunctionRuntime
@@ -27,6 +25,8 @@ from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
+from embexp.training.models import build as models
+from embexp.training.models import losses
 from embexp.training.step import Input, Step
 
 ROWS, DIM = 11, 3

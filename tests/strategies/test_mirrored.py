@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from embexp.errors import RunError
-from embexp.models import dense_optimizer
 from embexp.specs.optimizers import DenseAdagrad, DenseAdam, DenseSGD
 from embexp.specs.strategies import Mirrored
 from embexp.specs.tables import Feature
@@ -21,6 +20,7 @@ from embexp.strategies.mirrored import divided, sizes
 from embexp.strategies.strategy import OneDevice
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
+from embexp.training.models import dense_optimizer
 from embexp.training.step import Input, Step
 
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from embexp.errors import DataError
-from embexp.tensor_bundle.index import read_index
+from embexp.system.tensor_bundle.index import read_index
 from embexp.vectors import checkpoint
 from embexp.vectors.file_source import open_vectors
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, warn
 from embexp.errors import CommandLineError, ConfigError, DataError, EmbexpError
-from embexp.stores import places
-from embexp.stores.objects import is_url
 from embexp.system import printable
 from embexp.system.printable import print
+from embexp.system.stores import places
+from embexp.system.stores.objects import is_url
 
 if TYPE_CHECKING:
     import argparse

@@ -18,7 +18,6 @@ from embexp.errors import ConfigError, Fault
 from embexp.fields.columns import constants, metrics, simple_models
 from embexp.fields.columns import intervals as label_intervals
 from embexp.fields.columns.metrics import Measures
-from embexp.models import losses
 from embexp.runs.evaluations import (
     EVALUATING,
     INTERVALS,
@@ -41,6 +40,7 @@ from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import NamedFunction, kind_of
 from embexp.training import intervals
 from embexp.training.loop import Predictor
+from embexp.training.models import losses
 
 _NOTHING_LEFT = 1e-4
 """Share of a constant's error at which nothing is left to learn: reports show 0.0000 of a log loss of 0.5."""

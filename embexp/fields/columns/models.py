@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.fields.columns.specs import DLRM, FM, DCNv2, DeepFM, Dot
-from embexp.models import layers
-from embexp.models.layers import Head
 from embexp.specs.models import DENSE
 from embexp.system import native
+from embexp.training.models import layers
+from embexp.training.models.layers import Head
 
 _DEVIATION = 0.01
 """Of the initial factors of dense features: products of many large vectors would dwarf the rest."""

@@ -7,7 +7,7 @@ from embexp.specs.tasks import Direction, Labels, Metric, Task
 _LOWER, _HIGHER = Direction.LOWER, Direction.HIGHER
 _VALUES, _CONSTANT, _CHOICES = (f"embexp.fields.columns.{name}" for name in ("metrics", "constants", "class_metrics"))
 _LOG_LOSS = "log loss (nats per example)"
-_EVALUATION, _LOSS = "embexp.fields.columns.evaluation:LabelEvaluator", "embexp.models.losses:of_labels"
+_EVALUATION, _LOSS = "embexp.fields.columns.evaluation:LabelEvaluator", "embexp.training.models.losses:of_labels"
 
 REGRESSION = Task(
     "regression",

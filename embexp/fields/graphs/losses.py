@@ -5,9 +5,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from embexp.fields.graphs.specs import KnowledgeGraph
-from embexp.models.losses import Loss, softmax_log_loss
 from embexp.specs.losses import RankingLoss
 from embexp.specs.tasks import Task
+from embexp.training.models.losses import Loss, softmax_log_loss
 
 
 def of_queries(model: KnowledgeGraph, task: Task) -> Loss:

@@ -28,12 +28,12 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
-from embexp.models import layers
-from embexp.models.layers import Head
 from embexp.specs.footprint import DIFFERENCES
 from embexp.specs.models import DENSE
 from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, RELATION, SOURCE
 from embexp.system import native
+from embexp.training.models import layers
+from embexp.training.models.layers import Head
 from embexp.training.one_vs_all import OneVsAll, Scoring
 
 _TINY = 1e-24

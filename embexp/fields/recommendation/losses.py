@@ -12,9 +12,9 @@ from functools import partial
 import tensorflow as tf
 
 from embexp.fields.recommendation.specs import BPR, CosineContrastive, SampledSoftmax, Softmax
-from embexp.models.losses import PairLoss
 from embexp.specs.models import Model
 from embexp.specs.tasks import Task
+from embexp.training.models.losses import PairLoss
 
 
 def bpr(loss: BPR, model: Model, task: Task, outputs: int) -> PairLoss:

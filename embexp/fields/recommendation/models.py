@@ -13,8 +13,8 @@ from typing import Any
 import keras
 
 from embexp.fields.recommendation.specs import MatrixFactorization, TwoTower
-from embexp.models import layers
-from embexp.models.layers import Head
+from embexp.training.models import layers
+from embexp.training.models.layers import Head
 
 Activations = Mapping[str, Any]
 """Symbolic tensors by feature: of the user [B, dim], of the item [N, dim] for N items, which are not those of the B

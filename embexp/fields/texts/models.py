@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.fields.texts.specs import BagOfWords, TextCNN
-from embexp.models import layers
-from embexp.models.layers import Head
 from embexp.system import native
+from embexp.training.models import layers
+from embexp.training.models.layers import Head
 
 _TRIED = 16
 """Texts on which the bits of both ways are compared."""

@@ -36,7 +36,6 @@ from embexp.data.batches import Batch
 from embexp.data.columns import Columns, columns_of
 from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
-from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs.finished import fitted_numbers
@@ -51,6 +50,7 @@ from embexp.system.arrays import ArrayRows, Rows
 from embexp.system.parallel import Progress
 from embexp.tables.row_engine import ExportedLookup, ExportedTable
 from embexp.training.step import Step
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint
 
 _NUMBER = "_number"
 """What follows the name of a column that is read as tokens and as numbers, where its rows are given for its tokens."""

@@ -34,7 +34,7 @@ Shapes = Mapping[str, tuple[int | None, ...]]
 
 
 class DenseModel(Choice):
-    """Base class of models; the implementation takes symbolic activations and a `Head`, see `embexp.models.build`."""
+    """Base class of models; the implementation takes symbolic activations and a `Head`, see `training.models.build`."""
 
     kind: str
     has_weights: ClassVar[bool] = True
@@ -79,7 +79,7 @@ class MLP(DenseModel):
     """All activations and dense features, concatenated, through hidden layers to the logit."""
 
     kind: Literal["mlp"] = "mlp"
-    implementation = "embexp.models.build:mlp"
+    implementation = "embexp.training.models.build:mlp"
     hidden: Widths = (64,)
     activation: Activation = Activation.RELU
     dropout: Fraction = 0.0
@@ -102,7 +102,7 @@ class KerasModel(NamedCode, DenseModel):
     """The user's own function, which returns a `keras.Model`."""
 
     kind: Literal["keras"] = "keras"
-    implementation = "embexp.models.build:own"
+    implementation = "embexp.training.models.build:own"
 
 
 def unknown_features(named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:

@@ -22,11 +22,11 @@ from embexp.strategies.cluster.partition import OwnRows
 from embexp.strategies.cluster.sharded_rows import ShardedTable, WorkerTable, sharded
 from embexp.system.parallel import Progress, part, quiet, reported
 from embexp.system.printable import print
+from embexp.system.tensor_bundle import shards
+from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.index import index_of, read_encoded
+from embexp.system.tensor_bundle.writer import BundleWriter
 from embexp.tables.checkpointing import StreamedTable, rows_per_block
-from embexp.tensor_bundle import shards
-from embexp.tensor_bundle.increments import Values
-from embexp.tensor_bundle.index import index_of, read_encoded
-from embexp.tensor_bundle.writer import BundleWriter
 
 _WRITING = "writing the checkpoint"
 _FAULTS: dict[str, type[Exception]] = {"data": DataError, "value": ValueError, "system": OSError}
