@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.system.stores import served
 
 from tests import planted_data
 from tests.preloaded import with_jobs
 from tests.small_data_sets import no_proxies
+from tests.system.stores import served
 from tests.system.stores.served import Server
 from tests.thoroughness import thorough
 

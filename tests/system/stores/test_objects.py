@@ -10,13 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.system.stores import served
 
 from embexp.errors import ConfigError
 from embexp.system.stores import objects, places
 from embexp.system.stores.objects import Object, Store, StoreError
 from tests import loopback
 from tests.small_data_sets import no_proxies
+from tests.system.stores import served
 from tests.system.stores.served import Server
 
 LARGE = bytes(range(251)) * 80_000
