@@ -18,6 +18,7 @@ from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.records import output_directory
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.output_directory import OutputDirectory
+from embexp.runs.kernels import Kernels
 from embexp.specs import arguments, tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
@@ -340,7 +341,7 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
     recorded = RunFolder(folder).recorded_spec()  # before TensorFlow is loaded
     if allowed:
         check_code(named_functions(recorded), allowed, record=RunFolder(folder).spec)
-    environment.load_tensorflow()
+    Kernels.of_run(RunFolder(folder)).load_tensorflow()
     from embexp.runs import finished
 
     return finished.load_run(folder, allow_code=allowed)

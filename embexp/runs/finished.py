@@ -29,6 +29,7 @@ from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.reports import results
 from embexp.runs import exporting
 from embexp.runs.exporting import Exported
+from embexp.runs.kernels import Kernels
 from embexp.runs.prepare import PreparedTables, prepare_tables, read_recorded_data
 from embexp.runs.table_vectors import read_table
 from embexp.specs import arguments, fields
@@ -223,7 +224,7 @@ class Run:
         if data is not None:
             columns, examples = self._encode(data, progress, labelled=True)
             measured = evaluator.file(columns, examples, partial(read_recorded_data, self.folder, self.spec, progress))
-            return measured(self._restored.runtime, progress, details)
+            return measured(self.runtime, progress, details)
         own = read_recorded_data(self.folder, self.spec, progress)
         if split not in own.scan.splits:
             raise RunError(f"this run's data has no split {split}; its splits are {', '.join(own.scan.splits)}")
@@ -231,7 +232,7 @@ class Run:
         if of_split is None:
             filled = [f"--split {name} ({len(rows):,} examples)" for name, rows in own.scan.splits.items() if len(rows)]
             raise RunError(f"the {split} split of this run's data is empty; there is {' and '.join(filled)}")
-        return of_split(self._restored.runtime, progress, details)
+        return of_split(self.runtime, progress, details)
 
     def predict(self, data: Any, *, progress: Progress = quiet) -> np.ndarray:
         """A prediction for each example of a file, or of data in memory.
@@ -271,7 +272,7 @@ class Run:
             raise RunError(evaluator.no_predictions)
         columns, examples = self._encode(data, progress, labelled=False)
         some = evaluator.few(columns, examples)
-        runtime = evaluator.reporting(self._restored.runtime, examples.count, progress)
+        runtime = evaluator.reporting(self.runtime, examples.count, progress)
         _, logits = predictions(runtime, some, examples.count)
         own = [name for name, feature in self.spec.features.items() if feature.history_of is None]
         kinds = {name: self._without_row(examples, name) for name in own}
@@ -409,8 +410,18 @@ class Run:
 
     @property
     def runtime(self) -> Runtime:
-        """What computes with its tables and model; see `model` for what it raises."""
-        return self._restored.runtime
+        """What computes with its tables and model, as the run did; see `model` for what it raises."""
+        restored = self._restored
+        if self._kernels.pieces is not None:
+            from embexp.strategies import pieces
+
+            pieces.cut_again(self._kernels.pieces)  # each time: other runs of this process may have other numbers
+        return restored.runtime
+
+    @cached_property
+    def _kernels(self) -> Kernels:
+        """Those that the run was trained with."""
+        return Kernels.of_run(self.folder)
 
     @cached_property
     def _restored(self) -> Execution:

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder, named_functions
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.runs import runs_compared
+from embexp.runs.kernels import Kernels
 from embexp.specs.run import RunSpec
 from embexp.specs.running import OnError, Save, VectorTests
 from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tracking import NoTracking
-from embexp.system import digests, environment, machine
+from embexp.system import digests, machine
 from embexp.system.printable import print
 from embexp.training.baseline import FITTED
 from embexp.training.loop import Replay
@@ -213,20 +214,17 @@ class Rerun:
     Attributes:
         spec: of the run, without output that is not compared.
         replay: how it follows the recorded run; None for a study.
-        onednn: whether the run used oneDNN's kernels, whichever this machine prefers; None: it is not known.
-        pieces: into how many its operations were cut, see `machine.pieces`; None: it is not known.
+        kernels: those of the recorded run.
     """
 
     spec: RunSpec
     replay: Replay | None = None
-    onednn: bool | None = None
-    pieces: int | None = None
+    kernels: Kernels = field(default_factory=Kernels)
 
     def load_tensorflow(self) -> None:
         """Loads TensorFlow with the kernels of the run, in a process that does nothing else."""
-        if self.pieces is not None:
-            os.environ[machine.PIECES] = str(self.pieces)
-        environment.load_tensorflow(onednn=self.onednn, portable=self.spec.strategy.portable)
+        self.kernels.repeat_pieces()
+        self.kernels.load_tensorflow()
 
 
 Again = Callable[[Rerun, Path], object]
@@ -252,10 +250,10 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
     first = folder  # of a study, one of its runs
     if not folder.manifest.exists():
         first = RunFolder(min(folder.path.rglob(folder.manifest.name), default=folder.manifest).parent)
-    recorded = first.read_manifest().get("kernels", {}) if first.manifest.exists() else {}
-    kernels = {name: recorded.get(name) for name in ("onednn", "pieces")}
+    manifest = first.read_manifest() if first.manifest.exists() else {}
+    kernels = Kernels.of_manifest(manifest, portable=spec.strategy.portable)
     if not isinstance(spec.study, NoStudy):
-        return Rerun(spec.model_copy(update={"output": output}), **kernels)
+        return Rerun(spec.model_copy(update={"output": output}), kernels=kernels)
     steps = [int(path.name.removeprefix("step_")) for path in store.step_directories(folder.checkpoints)]
     replay = Replay(steps, int(summary["steps"]) if summary["status"] == "interrupted" else None)
     at_end = Save.END if folder.final_checkpoint.is_dir() else Save.NEVER
@@ -268,7 +266,7 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
         "on_error": OnError.STOP,
     }
     checkpoint = spec.checkpoint.model_copy(update=settings)
-    return Rerun(spec.model_copy(update={"output": output, "checkpoint": checkpoint}), replay, **kernels)
+    return Rerun(spec.model_copy(update={"output": output, "checkpoint": checkpoint}), replay, kernels)
 
 
 def in_own_process(rerun: Rerun, directory: Path) -> None:
@@ -280,11 +278,11 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
     Raises:
         RunError: it fails.
     """
-    request = {"spec": rerun.spec.model_dump(mode="json"), "onednn": rerun.onednn, "pieces": rerun.pieces}
+    request = {"spec": rerun.spec.model_dump(mode="json"), "kernels": asdict(rerun.kernels)}
     if rerun.replay is not None:
         request["replay"] = {"save_at": list(rerun.replay.save_at), "stop_after": rerun.replay.stop_after}
     variables = dict(os.environ)
-    if rerun.spec.strategy.portable:
+    if rerun.kernels.portable:
         variables |= machine.portable_flags()
     if named_functions(rerun.spec):  # which this process may find by a path that was added to sys.path
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
@@ -308,7 +306,7 @@ def main() -> int:
     """Runs the spec on standard input in the directory of the first argument."""
     request = json.load(sys.stdin)
     spec = RunSpec.model_validate(request["spec"])
-    Rerun(spec, onednn=request["onednn"], pieces=request["pieces"]).load_tensorflow()
+    Rerun(spec, kernels=Kernels(**request["kernels"])).load_tensorflow()
     from embexp.runs import experiment
 
     replay = Replay(**request["replay"]) if "replay" in request else None

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED
-from embexp.errors import EmbexpError
-from embexp.system import environment
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -57,9 +54,9 @@ def main(arguments: Sequence[str]) -> int:
     keep = None if options.keep is None else Path(options.keep)
     from embexp.cli.commands.run import check_recorded
     from embexp.records.folder import RunFolder
+    from embexp.runs import kernels
 
-    with suppress(EmbexpError):  # which `verify` reports
-        environment.choose_kernels(portable=RunFolder(directory).recorded_spec().strategy.portable)
+    kernels.choose(RunFolder(directory))
     from embexp.runs import verification
 
     reported: list[Difference] = []
