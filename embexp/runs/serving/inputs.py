@@ -20,7 +20,8 @@ from embexp.data.files.dialect import NULLS
 from embexp.data.numbers import FittedColumn
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
 from embexp.specs.data.sources import Transform
-from embexp.specs.vocabularies import WHOLE_NUMBER, Step
+from embexp.specs import vocabularies
+from embexp.specs.vocabularies import WHOLE_NUMBER
 from embexp.system import files
 
 _LINES = 65_536
@@ -160,13 +161,13 @@ _SPACE = "".join(f"\\x{{{ord(letter):x}}}" for letter in map(chr, range(0x3001))
 """What `str.strip` removes, for a class of RE2; `tf.strings.strip` removes ASCII only."""
 
 
-def normalized(tokens: Any, steps: Collection[Step]) -> Any:
+def normalized(tokens: Any, steps: Collection[vocabularies.Step]) -> Any:
     """Tokens after some steps, as `normalized_text` makes them; all but `nfc`, which TensorFlow lacks."""
-    if Step.STRIP in steps:
+    if vocabularies.Step.STRIP in steps:
         tokens = tf.strings.regex_replace(tokens, f"^[{_SPACE}]+|[{_SPACE}]+$", "")
-    if Step.LOWER in steps:
+    if vocabularies.Step.LOWER in steps:
         tokens = lowered(tokens)
-    if Step.NUMBER in steps:
+    if vocabularies.Step.NUMBER in steps:
         tokens = tf.strings.regex_replace(tokens, WHOLE_NUMBER, r"\1\2")
     return tokens
 
