@@ -48,8 +48,7 @@ from embexp.system.parallel import Progress, quiet
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.rounding import Precision
-from embexp.training.models import build as models
-from embexp.training.models import dense_optimizer, losses
+from embexp.training import models
 from embexp.training.step import Assembly, Input, Step
 from embexp.vectors.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
 
@@ -347,7 +346,7 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
     keras.utils.set_random_seed(digests.seed_of(dense.seed, "keras")[0])
     with strategy.scope():
         model = dense_model(dense, {name: table.dim for name, table in tables.items()})
-        optimizer = dense_optimizer.build(
+        optimizer = models.build_optimizer(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             dense.optimizer,
             lambda step: optimizers.schedule_factor(dense.optimizer.schedule, counter, total_steps=dense.total_steps),
@@ -358,7 +357,7 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
         model=model,
         inputs=dense.inputs,
         strategy=strategy,
-        loss=losses.build(dense.loss, dense.model, dense.task, dense.outputs),
+        loss=models.build_loss(dense.loss, dense.model, dense.task, dense.outputs),
         optimizer=optimizer,
         counter=counter,
         **(imported(dense.model.in_step)(model, dense.model, dense.inputs) if dense.model.in_step else {}),
@@ -384,7 +383,7 @@ def dense_model(dense: DenseSettings, dims: Mapping[str, int]) -> keras.Model:
     shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in dense.features.items()}
     adapters = {name: dim for name, (_, dim) in dense.adapters.items()}
     mean, deviation = dense.output_bias, dense.label_deviation
-    model = models.build(
+    model = models.build_model(
         dense.model,
         shapes={name: (*shape[:-1], adapters.get(name, shape[-1])) for name, shape in shapes.items()},
         dense_width=dense.width,

@@ -146,9 +146,9 @@ def export(
             with files.atomic_directory(out) as directory:
                 match kind:
                     case ExportKind.SAVEDMODEL:
-                        from embexp.runs.serving import saved_model
+                        from embexp.runs import serving
 
-                        signatures = saved_model.write(source, rows, directory, allow_code, progress=progress)
+                        signatures = serving.write(source, rows, directory, allow_code, progress=progress)
                     case ExportKind.NPY:
                         _write_npy(source, rows, directory, out, progress=progress)
                     case ExportKind.WORD2VEC:

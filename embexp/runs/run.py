@@ -21,9 +21,8 @@ from embexp.records.folder import RunFolder
 from embexp.reports import results
 from embexp.reports.tracking import Tracking, reason, track
 from embexp.runs import saving, table_vectors
-from embexp.runs.evaluations import EVALUATING, Details
+from embexp.runs.evaluations import EVALUATING, NOT_FITTED, Details
 from embexp.runs.execute import Started, execute
-from embexp.runs.fitted_baselines import NOT_FITTED
 from embexp.runs.prepare import Prepared, check_memory, prepare, reading_sources
 from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
 from embexp.specs import metrics as metric_specs

@@ -13,7 +13,7 @@ import numpy as np
 from embexp.checkpoints.account import Account
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DivergedError
-from embexp.freezing import drift
+from embexp.freezing import watching
 from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
@@ -77,7 +77,7 @@ def summarise(
         },
         "freeze": frozen,
         "tables": stored,
-        "drift": drift.as_json(watch.drifts),
+        "drift": watching.as_json(watch.drifts),
         "movement": {name: movement.as_json() for name, movement in watch.movements.items()},
         "warnings": merged(
             [

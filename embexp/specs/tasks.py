@@ -133,7 +133,7 @@ class Task(str):
         loss_unit: what that is, on the axis of a plot, where the loss is no metric.
         losses: choices of the loss that it takes, for messages.
         reference: `module:object` of the constant prediction that a model must beat, see `training.baseline`; "": none.
-        serving: `module:function` that makes a served model, see `embexp.runs.serving.saved_model`.
+        serving: `module:function` that makes a served model, see `embexp.runs.serving`.
         evaluator: `module:class` of its evaluation, see `embexp.runs.evaluations`.
     """
 

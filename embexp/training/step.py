@@ -16,7 +16,7 @@ import tensorflow as tf
 from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN, RELATION
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import EmbeddingBackend
-from embexp.training.models import build as models
+from embexp.training import models
 from embexp.training.one_vs_all import OneVsAll, Part, block_rows, standings
 
 _STRIDE = 506_952_115

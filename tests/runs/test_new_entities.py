@@ -22,8 +22,8 @@ from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import experiment, runs_compared, verification
 from embexp.runs import run as single
-from embexp.runs.rerun import Rerun
 from embexp.runs.run import Observer
+from embexp.runs.verification import Rerun
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read

@@ -16,7 +16,7 @@ from embexp.data.vocabularies.vocabulary import HashVocabulary, TokenVocabulary,
 from embexp.errors import RunError
 from embexp.runs import exporting
 from embexp.runs import run as single
-from embexp.runs.serving.inputs import normalized, served
+from embexp.runs.serving import normalized, served
 from embexp.specs.vocabularies import Step, normalized_text
 
 TEXTS = [

@@ -141,7 +141,7 @@ def test_the_exported_model_refuses_what_the_data_may_not_have(model: Any, signa
 
 def test_transforms_in_a_graph_are_those_of_numpy() -> None:
     from embexp.data.numbers import FittedColumn
-    from embexp.runs.serving import inputs as serving_inputs
+    from embexp.runs import serving as serving_inputs
 
     draw = np.random.default_rng(3)
     marks = tuple(np.sort(np.concatenate([draw.normal(size=50), np.zeros(9), [2.0] * 3])).tolist())

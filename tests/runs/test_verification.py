@@ -23,8 +23,8 @@ from embexp.records.folder import RunFolder
 from embexp.runs import experiment, runs_compared, verification
 from embexp.runs import run as single
 from embexp.runs.kernels import Kernels
-from embexp.runs.rerun import Rerun, in_own_process
 from embexp.runs.run import Observer
+from embexp.runs.verification import Rerun, in_own_process
 from embexp.system import machine
 from embexp.training.listeners import Listener
 from embexp.training.loop import Replay

@@ -14,8 +14,7 @@ from embexp.system.printable import print
 if TYPE_CHECKING:
     from embexp.records.differences import Difference
     from embexp.records.folder import RunFolder
-    from embexp.runs.rerun import Rerun
-    from embexp.runs.verification import Record, Verification
+    from embexp.runs.verification import Record, Rerun, Verification
 
 HELP = """\
 usage: embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]

@@ -29,11 +29,12 @@ import tensorflow as tf
 
 from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 from embexp.specs.footprint import DIFFERENCES
+from embexp.specs.losses import RankingLoss
 from embexp.specs.models import DENSE
-from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, RELATION, SOURCE
+from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, RELATION, SOURCE, Task
 from embexp.system import native
-from embexp.training.models import layers
-from embexp.training.models.layers import Head
+from embexp.training import models
+from embexp.training.models import Head, Loss, softmax_log_loss
 from embexp.training.one_vs_all import OneVsAll, Scoring
 
 _TINY = 1e-24
@@ -119,7 +120,7 @@ def _query(model: KnowledgeGraph, activations: Activations, combine: Combine, he
         name="head.query",
     )(inputs)
     # The layer's name seeds its dropout, so it must not change: equal specs give equal bits.
-    return layers.dropped(query, model.dropout, seed=head.seed, name="head.question.dropout")
+    return models.dropped(query, model.dropout, seed=head.seed, name="head.question.dropout")
 
 
 def _translated(source: Any, relation: Any, sign: Any) -> Any:
@@ -299,7 +300,7 @@ def absolute_of_own(query: Any, candidates: Any, *, training: bool) -> Any:
 
 def _scores(kind: str, query: Any, candidates: Any, training: bool) -> Any:
     count, dim = candidates.shape[1:]
-    if training and count and layers.usable("candidates") and _same_bits(kind, count, dim):
+    if training and count and models.usable("candidates") and _same_bits(kind, count, dim):
         return _by_library(kind)(query, candidates)
     return _PLAIN[kind](query, candidates)
 
@@ -335,7 +336,7 @@ def _same_bits(kind: str, count: int, dim: int) -> bool:
     query, candidates, upstream = (
         random.standard_normal((_TRIED, *shape)).astype(np.float32) for shape in ((dim,), (count, dim), (count,))
     )
-    return layers.same_bits(_by_library(kind), _PLAIN[kind], (query, candidates), upstream)
+    return models.same_bits(_by_library(kind), _PLAIN[kind], (query, candidates), upstream)
 
 
 def absolute(differences: Any) -> Any:
@@ -451,3 +452,57 @@ def _both(source: Any, answer: Any, sign: Any) -> Any:
         return tf.concat([source, answer], -1)
     parts = [each for both in (source, answer) for each in tf.split(both, 2, axis=-1)]
     return tf.concat([parts[0], parts[1] * sign, parts[2], parts[3] * sign], -1)
+
+
+def of_queries(model: KnowledgeGraph, task: Task) -> Loss:
+    """The loss of a model of knowledge graphs."""
+    return ranking(model.loss, model.label_smoothing)
+
+
+def ranking(kind: RankingLoss, label_smoothing: float) -> Loss:
+    """The loss of queries with candidates: the mean over the queries, a scalar.
+
+    Args:
+        kind: softmax: -sum over c of y[c] log p[c] with p = softmax(scores). binary: the mean over c of
+            -y[c] log p[c] - (1 - y[c]) log(1 - p[c]) with p = sigmoid(scores).
+        label_smoothing: e in y[c] = (1 - e) [c is the answer] + e / C (Szegedy et al. 2016).
+
+    Returns:
+        A function of labels, float32 [B], the answers' positions among the candidates, and scores, [B, C]; or of the
+        labels and scores of `over_shared`.
+    """
+
+    def mean(labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+        scores = tf.cast(scores, tf.float32)
+        if labels.shape.rank == 2:
+            return over_shared(labels, scores)
+        if kind is RankingLoss.SOFTMAX and not label_smoothing:
+            return tf.reduce_mean(softmax_log_loss(labels, scores))  # needs no targets [B, C]
+        candidates = tf.shape(scores)[1]
+        share = label_smoothing / tf.cast(candidates, tf.float32)
+        targets = tf.one_hot(tf.cast(labels, tf.int32), candidates, 1.0 - label_smoothing + share, share)
+        if kind is RankingLoss.SOFTMAX:
+            return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=scores))
+        each = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=scores)
+        return tf.reduce_mean(tf.reduce_mean(each, axis=1))
+
+    return mean
+
+
+def over_shared(labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    """The mean of -log softmax of each query's answer over all entities, estimated from B + k candidates of a batch.
+
+    An entity that is a candidate m times, where a step is expected to have it q times, counts m / q times in the sum of
+    exp(score), so that its expectation is the sum over all entities; the answer itself counts once, as it is. See
+    Bengio and Senécal: "Adaptive importance sampling to accelerate training of a neural probabilistic language model"
+    (2008), for one distribution; q here is the sum of those of the answers of a batch, and of k uniform draws.
+
+    Args:
+        labels: float32 [B + k, 2], of each candidate the entity, and log q. Candidate i is the answer of query i.
+        scores: float32 [B, B + k].
+    """
+    batch = tf.shape(scores)[0]
+    answers = tf.linalg.diag_part(scores)
+    same = tf.equal(labels[:batch, :1], labels[None, :, 0])
+    others = tf.where(same, scores.dtype.min, scores - labels[None, :, 1])
+    return tf.reduce_mean(tf.reduce_logsumexp(tf.concat([answers[:, None], others], 1), 1) - answers)

@@ -17,10 +17,10 @@ from embexp.fields.graphs.specs import FULL, GROWN
 from embexp.records.folder import RunFolder
 from embexp.reports import plots, results
 from embexp.reports.record import at, finite_number
+from embexp.runs import experiment
 from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.run import Observer, RunResult
-from embexp.runs.studies import stages
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import BASE
 from embexp.specs.tasks import CANDIDATES
@@ -58,7 +58,7 @@ _PLOTTED = {"mrr": "MRR", "hits_at_1": "Hits@1", "hits_at_3": "Hits@3", "hits_at
 
 
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
-    """Runs base, grown and full, each in its own directory, and compares them; see `stages.run`."""
+    """Runs base, grown and full, each in its own directory, and compares them; see `experiment.run_study`."""
     entities = next(feature.table for name, feature in spec.features.items() if spec.column_of(name) == CANDIDATES)
     described = {"name": spec.name, "task": str(spec.task), "study": spec.study.kind, "entities": entities}
 
@@ -70,7 +70,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
             write_plot(content, RunFolder(directory).plots, name=spec.name)
         return content
 
-    return stages.run(spec, directory, observer, compared)
+    return experiment.run_study(spec, directory, observer, compared)
 
 
 def _grown(directory: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
@@ -245,7 +245,7 @@ class Comparison:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, the table of the runs, a summary, and the files."""
-        yield stages.headline(self.summary)
+        yield experiment.headline(self.summary)
         yield from results.spaced([self._table(options)], options)
         yield from self._sentences()
         yield from results.files(self.directory, _FILES.items())
@@ -298,5 +298,5 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-STUDY = Study(run, stages.resuming(run), Comparison)
+STUDY = Study(run, experiment.resuming_study(run), Comparison)
 """`study=new_entities`."""

@@ -4,8 +4,8 @@
 |---|---|
 | `.txt`, `.tsv` | three fields, tabs between them. Which one is the relation differs from graph to graph |
 | `.csv` | three fields, commas between them, or the three of more that the header line names |
-| `.nt` | N-Triples, see `ntriples`; also found in `.txt` |
-| `2id.txt` | OpenKE's files, see `openke` |
+| `.nt` | N-Triples, see `ntriple_of`; also found in `.txt` |
+| `2id.txt` | OpenKE's files, see `Names` |
 
 A header line may name the fields: head, relation and tail, or the like. A folder holds the files `train`, `valid` and
 `test`. A file alone is a whole graph, which is divided. Each may be compressed.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.data.columns import Columns
 from embexp.data.files import table_files
 from embexp.data.files.dialect import Dialect
-from embexp.data.files.table_files import looked, stop_at, unreadable
+from embexp.data.files.table_files import looked, stop_at, text_lines, unreadable
 from embexp.data.files.text_table import BadLine, records
 from embexp.data.sources.source import (
     HEAD_LINES,
@@ -36,8 +37,6 @@ from embexp.data.sources.source import (
     unknown_columns,
 )
 from embexp.errors import ConfigError, DataError, Fault, excerpt, plural
-from embexp.fields.graphs import ntriples
-from embexp.fields.graphs.openke import ENTITIES, NUMBERED, RELATIONS, Names
 from embexp.fields.graphs.specs import GraphSplit, Triples
 from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE
 from embexp.system import caching, compressed, digests
@@ -49,6 +48,151 @@ if TYPE_CHECKING:
 
     from embexp.data.examples import Encoded, Examples
     from embexp.data.vocabularies.vocabulary import Vocabulary
+
+NUMBERED = "2id"
+"""How the stems of all names of files end."""
+ENTITIES, RELATIONS = f"entity{NUMBERED}", f"relation{NUMBERED}"
+"""Stems of the files with names."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of a graph by their numbers, and the files that they are from."""
+
+    files: tuple[Path, Path]
+    entities: list[str]
+    relations: list[str]
+
+    @staticmethod
+    def read(entities: Path, relations: Path) -> Names:
+        """Reads both files.
+
+        Raises:
+            DataError: a line holds no name and number, a number or a name is there twice, or the count is wrong.
+        """
+        return Names((entities, relations), _names(entities), _names(relations))
+
+    def triples(self, path: Path) -> Iterator[tuple[list[str], int]]:
+        """Head, relation and tail of each line of a file by their names, and the bytes read with it.
+
+        Raises:
+            DataError: a line is no triple of numbers that have names, or the count is wrong.
+        """
+        (entity_file, relation_file), found = self.files, 0
+        count, lines = _counted(path)
+        for number, text, size in lines:
+            fields, place = text.split(), f"{path}, line {number}"
+            if len(fields) != 3:
+                expected = "expected 3, the numbers of head, tail and relation"
+                raise DataError(f"{place}: found {plural(len(fields), 'field')} in {excerpt(text)}, {expected}")
+            head, tail = (_named(field, self.entities, entity_file, place) for field in fields[:2])
+            yield [head, _named(fields[2], self.relations, relation_file, place), tail], size
+            found += 1
+        _check_count(path, found, count, "triple")
+
+
+def _named(field: str, names: list[str], file: Path, place: str) -> str:
+    if not _is_number(field) or int(field) >= len(names):
+        raise DataError(f"{place}: found {excerpt(field)}, expected a number below {len(names):,}, as {file.name} has")
+    return names[int(field)]
+
+
+def _names(path: Path) -> list[str]:
+    count, lines = _counted(path)
+    names: dict[int, str] = {}
+    for line, text, _ in lines:
+        place, (name, *rest) = f"{path}, line {line}", text.rstrip().rsplit(maxsplit=1) or [""]
+        if not rest or not _is_number(rest[0]):
+            raise DataError(f"{place}: found {excerpt(text)}, expected a name, a tab and its number")
+        if (number := int(rest[0])) >= count:
+            raise DataError(f"{place}: found the number {number:,}, expected one below {count:,}, as line 1 says")
+        if number in names:
+            raise DataError(f"{place}: found the number {number:,} again, expected another for each name")
+        names[number] = name
+    _check_count(path, len(names), count, "name")
+    if len(set(names.values())) < count:
+        seen: set[str] = set()
+        twice = next(name for name in names.values() if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise DataError(f"{path}: found the name {excerpt(twice)} twice, expected another for each number")
+    return [names[number] for number in range(count)]
+
+
+def _counted(path: Path) -> tuple[int, Iterator[tuple[int, str, int]]]:
+    """The number in the first line, and the lines after it."""
+    lines = text_lines(path)
+    first = next(lines, (1, "", 0))[1].strip()
+    if not _is_number(first):
+        found = excerpt(first) if first else "nothing"
+        raise DataError(f"{path}, line 1: found {found}, expected the number of lines that follow")
+    return int(first), lines
+
+
+def _check_count(path: Path, found: int, count: int, what: str) -> None:
+    if found != count:
+        raise DataError(f"{path}: found {plural(found, what)}, expected {count:,}, as line 1 says")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+_UNICODE = r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}"
+_IRI = rf'<((?:[^\x00-\x20<>"{{}}|^`\\]|{_UNICODE})*)>'
+_BASE = (
+    "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c-\u200d\u2070-\u218f\u2c00-\u2fef"
+    "\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
+)
+_INNER = rf"{_BASE}_:0-9\-\u00b7\u0300-\u036f\u203f-\u2040"
+_NODE = rf"_:[{_BASE}_:0-9](?:[{_INNER}.]*[{_INNER}])?"
+_STRING = rf'"((?:[^"\\\n\r]|\\[tbnrf"\'\\]|{_UNICODE})*)"'
+_LANGUAGE = r"@([A-Za-z]+(?:-[A-Za-z0-9]+)*)"
+_SPACE = r"[ \t]*"
+_TRIPLE = re.compile(
+    rf"{_SPACE}(?:{_IRI}|({_NODE})){_SPACE}{_IRI}{_SPACE}"
+    rf"(?:{_IRI}|({_NODE})|{_STRING}(?:\^\^{_IRI}|{_LANGUAGE})?){_SPACE}\.{_SPACE}(?:#.*)?"
+)
+_NOTHING = re.compile(rf"{_SPACE}(?:#.*)?")
+_ESCAPE = re.compile(rf"{_UNICODE}|\\.")
+_LETTERS = dict(zip("tbnrf", "\t\b\n\r\f", strict=True))
+EXPECTED_NTRIPLE = 'a triple such as <http://a.org/s> <http://a.org/p> "text"@en .'
+"""What a line should be, for errors."""
+
+
+def is_nothing(line: str) -> bool:
+    """Whether a line is empty, or a comment."""
+    return _NOTHING.fullmatch(line) is not None
+
+
+def triple_of(line: str) -> list[str] | None:
+    """The names of subject, predicate and object of a line without its end; None for a line that is no triple."""
+    match = _TRIPLE.fullmatch(line)
+    if match is None:
+        return None
+    subject, subject_node, predicate, iri, node, string, kind, language = match.groups()
+    try:
+        head = subject_node if subject is None else _unescaped(subject)
+        if string is not None:
+            behind = f"^^{_unescaped(kind)}" if kind is not None else f"@{language}" if language is not None else ""
+            tail = f'"{_unescaped(string)}"{behind}'
+        else:
+            tail = node if iri is None else _unescaped(iri)
+        found = [head, _unescaped(predicate), tail]
+        "".join(found).encode()
+    except ValueError:  # an escape that stands for no character
+        return None
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(_character, text) if "\\" in text else text
+
+
+def _character(match: re.Match[str]) -> str:
+    escape = match[0]
+    if escape[1] in "uU":
+        return chr(int(escape[2:], 16))
+    return _LETTERS.get(escape[1], escape[1])
+
 
 _COLUMNS = (SOURCE, RELATION, CANDIDATES)
 SPLITS = ("train", "valid", "test")
@@ -338,9 +482,9 @@ def _form_of(path: Path) -> _Form:
     if form == ".nt":
         return _Form(None)
     if form != ".csv":
-        some = itertools.islice(itertools.dropwhile(ntriples.is_nothing, lines), 1)
+        some = itertools.islice(itertools.dropwhile(is_nothing, lines), 1)
         first = next(some, "")
-        if ntriples.triple_of(first) is not None:
+        if triple_of(first) is not None:
             return _Form(None)
         first = next((text for _, text, _ in table_files.text_lines(path)), "")
         fields = first.split("\t")
@@ -426,8 +570,8 @@ def _rows(path: Path, form: _Form) -> Iterator[tuple[str, list[str], int]]:
 
 def _ntriples(path: Path) -> Iterator[tuple[list[str], int]]:
     for number, text, size in table_files.text_lines(path):
-        triple = ntriples.triple_of(text)
+        triple = triple_of(text)
         if triple is not None:
             yield triple, size
-        elif not ntriples.is_nothing(text):
-            raise DataError(f"{path}, line {number}: found {excerpt(text)}, expected {ntriples.EXPECTED}")
+        elif not is_nothing(text):
+            raise DataError(f"{path}, line {number}: found {excerpt(text)}, expected {EXPECTED_NTRIPLE}")

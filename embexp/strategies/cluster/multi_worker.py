@@ -27,11 +27,10 @@ from embexp.strategies import pieces
 from embexp.strategies.cluster import places, reading, rendezvous, shard_files, watch
 from embexp.strategies.cluster.control import Follower, Leader, status
 from embexp.strategies.cluster.evaluations import Announced, Keeper, SharedItems, Told
-from embexp.strategies.cluster.messages import Connection
-from embexp.strategies.cluster.mirrored_rows import MirroredTable
-from embexp.strategies.cluster.processes import Workers
+from embexp.strategies.cluster.places import Workers
+from embexp.strategies.cluster.rendezvous import Connection
+from embexp.strategies.cluster.rows import MirroredTable, SharedRows, WorkerTable, make_tables, sharded
 from embexp.strategies.cluster.shard_files import ShardFiles
-from embexp.strategies.cluster.sharded_rows import SharedRows, WorkerTable, make_tables, sharded
 from embexp.strategies.mirrored import sizes
 from embexp.strategies.strategy import Embeddings, OneDevice, OnHost, Run, Strategy
 from embexp.system import environment, interruption

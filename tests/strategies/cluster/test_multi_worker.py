@@ -15,7 +15,7 @@ import pytest
 import embexp
 from embexp.checkpoints import store
 from embexp.records.folder import RunFolder
-from embexp.runs import rerun
+from embexp.runs import verification
 from embexp.strategies.cluster import rendezvous
 from tests import planted_triples
 from tests.strategies.cluster.cluster_runs import (
@@ -117,7 +117,7 @@ def test_again_and_resumed_the_bits_are_the_same(two: Path) -> None:
     for key, value in values(two).items():
         assert values(again)[key].tobytes() == value.tobytes(), key
     assert summary(again)["tables"] == summary(two)["tables"]
-    differences, _ = rerun.compare(RunFolder(again), RunFolder(two))  # as `verify` does
+    differences, _ = verification.compare(RunFolder(again), RunFolder(two))  # as `verify` does
     assert not differences
 
 
