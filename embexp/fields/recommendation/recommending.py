@@ -187,8 +187,8 @@ def recommend(
     Args:
         users: their names; None: all users of the training split. Their features are those of their last example.
         count: items of each list; a user who has seen nearly everything gets fewer.
-        histories: items of users by name, who are taken for new ones; see `cold_starts.vectors_of_new_users`. A user none of whose
-            items the run knows gets an empty list.
+        histories: items of users by name, who are taken for new ones; see `cold_starts.vectors_of_new_users`. A user
+            none of whose items the run knows gets an empty list.
         unknown: gets the items of `histories` that the run does not know, and how many of the users have each.
         include_seen: list items too that the user has in any split of that data, or in `histories`.
         content: file of vectors of the content of items, with their ids, to list those that the run does not know,
