@@ -23,7 +23,7 @@ from embexp.specs.fields import imported
 from embexp.specs.losses import CustomLoss, LossOfTask
 from embexp.specs.models import DENSE, MLP, Activation, KerasModel, Model, Shapes
 from embexp.specs.optimizers import CustomDenseOptimizer, DenseAdagrad, DenseAdam, DenseOptimizer, DenseSGD
-from embexp.specs.tasks import ALL_RELATIONS, Labels, Task
+from embexp.specs.tasks import Labels, Task
 from embexp.system import digests, native
 from embexp.system.user_code import NamedFunction, described, kind_of
 
@@ -243,12 +243,8 @@ def standardized(model: keras.Model, *, shapes: Shapes, dense_width: int, mean: 
 
 
 def inputs(activations: Mapping[str, Any], dense: Any) -> dict[str, Any]:
-    """The inputs of a model's call: activations by feature name, and `dense` [B, n] under `DENSE` if n > 0.
-
-    All relations are none: only their prediction takes them.
-    """
-    taken = {name: each for name, each in activations.items() if name != ALL_RELATIONS}
-    return {**taken, DENSE: dense} if dense.shape[-1] else taken
+    """The inputs of a model's call: activations by feature name, and `dense` [B, n] under `DENSE` if n > 0."""
+    return {**activations, DENSE: dense} if dense.shape[-1] else dict(activations)
 
 
 def random_state(model: keras.Model) -> list[Any]:
