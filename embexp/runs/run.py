@@ -19,12 +19,12 @@ from embexp.errors import RunError
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import results
-from embexp.reports.tracking import Tracking, reason, track
+from embexp.reports.tracking import Tracking, track
 from embexp.runs import saving, table_vectors
 from embexp.runs.evaluations import EVALUATING, NOT_FITTED, Details
 from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, prepare, reading_sources
-from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
+from embexp.runs.summary import plotted_if_diverged, summarise
 from embexp.specs import metrics as metric_specs
 from embexp.specs import strategies as specs
 from embexp.specs.base import Note
@@ -176,11 +176,6 @@ def complete(
                 ]
             summary["fused_operations"] = {"used": started.execution.runtime.fused_operations, "missing": unbuilt}
             summary["warnings"] += fit.warnings
-            if spec.output.tensorboard and spec.output.projector_rows:
-                try:
-                    write_projector_files(prepared, started, folder.events)
-                except OSError as error:
-                    tracking.warn(f"the projector's files can't be written: {reason(error)}")
         if saver.resumed_at:
             summary["resumed_at"] = list(saver.resumed_at)
         summary["warnings"] += tracking.warnings
