@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from embexp.fields.graphs.specs import FULL, GROWN
-from embexp.records.folder import RunFolder
-from embexp.reports import plots, results
+from embexp.reports import results
 from embexp.reports.record import at, finite_number
 from embexp.runs import experiment
 from embexp.runs.experiment import Study
@@ -38,12 +35,8 @@ _RATIOS = {
     "total_seconds": "seconds.total",
 }
 """What is compared of the grown and the full run, and where an entry of summary.json has it."""
-_COLOURS = {BASE: "#9aa5b1", GROWN: "#3ca951", FULL: "#4269d0"}
-_STAGES = {"setup": 0.35, "training": 1.0, "finishing": 0.55}
-"""Stages of a run, each with the opacity of its bar."""
 _FILES = {
     "summary.json": "all results",
-    "plots/comparison.png": "this comparison as a plot",
     "base/ grown/ full/": "the runs, each with its own summary, checkpoints and plots",
 }
 _METRICS = {
@@ -54,7 +47,6 @@ _METRICS = {
     "MRR, all": ("test", "mrr"),
 }
 """Metrics of the test triples, by split and name."""
-_PLOTTED = {"mrr": "MRR", "hits_at_1": "Hits@1", "hits_at_3": "Hits@3", "hits_at_10": "Hits@10"}
 
 
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
@@ -65,10 +57,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
     def compared(runs: Mapping[str, Mapping[str, Any]], ended: bool) -> Mapping[str, Any]:
         if ended:
             observer.progress("comparing the runs", None)
-        content = summarise(described, runs, *(_grown(directory) if GROWN in runs else ({}, {})))
-        if spec.output.plots and ended:
-            write_plot(content, RunFolder(directory).plots, name=spec.name)
-        return content
+        return summarise(described, runs, *(_grown(directory) if GROWN in runs else ({}, {})))
 
     return experiment.run_study(spec, directory, observer, compared)
 
@@ -186,54 +175,6 @@ def _ratios(runs: Mapping[str, Any]) -> dict[str, float | None]:
         return numerator / denominator if numerator is not None and denominator else None
 
     return {name: ratio(path) for name, path in _RATIOS.items()}
-
-
-def write_plot(summary: Mapping[str, Any], directory: Path, *, name: str) -> Path:
-    """Plots the ranking metrics and the time of each run, and returns the PNG file."""
-    figure = Figure(figsize=(10.4, 4.3), dpi=160, layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-    figure.suptitle(f"New entities · {name}", x=0.01, ha="left", fontsize=12, fontweight="bold")
-    _quality(left, summary["runs"])
-    _times(right, summary["runs"])
-    return plots.save(figure, directory / "comparison.png")
-
-
-def _quality(axes: Axes, runs: Mapping[str, Any]) -> None:
-    groups = [(f"{label}\nnew", "test_new", metric) for metric, label in _PLOTTED.items()]
-    groups += [("MRR\nknown", "test_known", "mrr"), ("MRR\nall", "test", "mrr")]
-    for offset, run in ((-0.2, GROWN), (0.2, FULL)):
-        values = [runs[run]["metrics"].get(split, {}).get(metric) or 0.0 for _, split, metric in groups]
-        bars = axes.bar([place + offset for place in range(len(groups))], values, 0.38, label=run, color=_COLOURS[run])
-        axes.bar_label(bars, fmt="%.3f", fontsize=7, padding=2)
-    axes.set_xticks(range(len(groups)), [label for label, _, _ in groups])
-    axes.set_ylim(0, 1.08)
-    axes.set_title("Ranks of the test triples, filtered (1 is best)", loc="left", fontsize=10)
-    axes.legend(frameon=False, fontsize=9, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 1.0))
-    _plain(axes, "y")
-
-
-def _times(axes: Axes, runs: Mapping[str, Any]) -> None:
-    for place, (run, facts) in enumerate(runs.items()):
-        start = 0.0
-        for stage, strength in _STAGES.items():
-            seconds = facts["seconds"][stage] or 0.0
-            axes.barh(place, seconds, 0.55, left=start, color=_COLOURS[run], alpha=strength)
-            start += seconds
-        training = facts["seconds"]["training"]
-        label = " unknown: killed at its end" if training is None else f" {start:.1f} s, training {training:.1f} s"
-        axes.text(start, place, label, va="center", fontsize=8)
-    axes.set_yticks(range(len(runs)), list(runs))
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.6 * max(facts["seconds"]["total"] or 1.0 for facts in runs.values()))
-    axes.set_xlabel("seconds (pale: before and after training)")
-    axes.set_title("Time", loc="left", fontsize=10)
-    _plain(axes, "x")
-
-
-def _plain(axes: Axes, direction: str) -> None:
-    axes.grid(axis=direction, color="#e3e3e3", linewidth=0.8)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 @dataclass(frozen=True)
