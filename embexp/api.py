@@ -18,7 +18,6 @@ from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.records import output_directory
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.output_directory import OutputDirectory
-from embexp.runs.kernels import Kernels
 from embexp.specs import arguments, tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
@@ -341,9 +340,9 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
     recorded = RunFolder(folder).recorded_spec()  # before TensorFlow is loaded
     if allowed:
         check_code(named_functions(recorded), allowed, record=RunFolder(folder).spec)
-    Kernels.of_run(RunFolder(folder)).load_tensorflow()
-    from embexp.runs import finished
+    from embexp.runs import finished, kernels
 
+    kernels.Kernels.of_run(RunFolder(folder)).load_tensorflow()
     return finished.load_run(folder, allow_code=allowed)
 
 

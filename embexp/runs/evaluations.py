@@ -300,6 +300,39 @@ class FittedBaseline:
 NOT_FITTED = FittedBaseline()
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """The evaluation of a run at its end.
+
+    Attributes:
+        final: metrics by split.
+        baselines: metrics by baseline and split.
+        details: by split, see `Details`.
+        fit: the simple model among the baselines.
+    """
+
+    final: Splits
+    baselines: Mapping[str, Splits]
+    details: Mapping[str, Details]
+    fit: FittedBaseline
+
+
+def evaluate(
+    evaluator: Evaluator, data: Data, runtime: Predictor, outcome: Outcome, cache: Path | None, progress: Progress
+) -> Evaluated:
+    """Evaluates a run on all of its splits, and its baselines.
+
+    Args:
+        cache: of simple models, which are fitted to data once; None: none is fitted, nor for an interrupted run.
+    """
+    details: dict[str, Details] = {}
+    final = evaluator.final(data, runtime, outcome, progress, details)
+    baselines, fit = evaluator.baselines(data, progress), NOT_FITTED
+    if cache is not None and outcome.status != "interrupted":
+        fit = evaluator.fitted(data, cache, progress)
+    return Evaluated(final, baselines | fit.metrics, details, fit)
+
+
 def stage(name: str) -> str:
     """What is shown while a baseline is fitted."""
     return f"fitting {baseline.FITTED[name]} to compare with"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from embexp.checkpoints.account import Account
 from embexp.errors import DivergedError
 from embexp.freezing import watching
 from embexp.records.folder import RunFolder
+from embexp.runs import table_vectors
+from embexp.runs.evaluations import Evaluated
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.base import Note, merged, summarize_names
 from embexp.specs.tasks import CANDIDATES
+from embexp.strategies.strategy import Strategy
 from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
 from embexp.training.loop import Outcome
@@ -24,22 +27,76 @@ Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Metrics by the name of a baseline and by split."""
 
 
-def summarise(
-    prepared: Prepared,
-    started: Started,
-    outcome: Outcome,
-    final: Mapping[str, Mapping[str, float]],
-    baselines: Baselines,
-    details: Mapping[str, Mapping[str, Any]],
-    progress: Progress = quiet,
-) -> dict[str, Any]:
-    """The content of summary.json.
+@dataclass(frozen=True)
+class Ended:
+    """A run that has been trained and evaluated, as those see it who add to its summary.
 
-    Args:
-        details: of the final evaluation, by split.
-        started: its tables with their final values, and the watch over their rows.
-        progress: called as digests of the tables are computed.
+    Attributes:
+        resumed_at: the steps at which its training was resumed.
+        tests: of the vectors of its tables, by kind.
+        unbuilt: why there are fused operations that the training could not use; None: it could use all.
     """
+
+    prepared: Prepared
+    started: Started
+    outcome: Outcome
+    evaluated: Evaluated
+    strategy: Strategy
+    resumed_at: Sequence[int]
+    tests: Mapping[str, Sequence[Any]]
+    unbuilt: str | None
+
+
+def _fits(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    fit = ended.evaluated.fit
+    return {"baseline_fits": fit.facts, "warnings": fit.warnings}
+
+
+def _vectors(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    if not any(ended.tests.values()):
+        return {}
+    vocabularies = ended.prepared.data.vocabularies
+    tables = {name: (table, vocabularies[name]) for name, table in ended.started.execution.tables.items()}
+    return {"vectors": table_vectors.evaluated(tables, ended.tests, progress)}
+
+
+def _of_strategy(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    return ended.strategy.facts()
+
+
+def _fused_operations(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    used = ended.started.execution.runtime.fused_operations
+    return {"fused_operations": {"used": used, "missing": ended.unbuilt}}
+
+
+def _resumptions(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    return {"resumed_at": list(ended.resumed_at)} if ended.resumed_at else {}
+
+
+_CONTRIBUTORS: Sequence[Callable[[Ended, Progress], Mapping[str, Any]]] = (
+    _fits,
+    _vectors,
+    _of_strategy,
+    _fused_operations,
+    _resumptions,
+)
+"""What adds keys to a summary; those under `warnings` are added to the others."""
+
+
+def summarise(ended: Ended, progress: Progress = quiet) -> dict[str, Any]:
+    """The content of summary.json."""
+    found = _results(ended, progress)
+    for contributor in _CONTRIBUTORS:
+        more = dict(contributor(ended, progress))
+        found["warnings"] += more.pop("warnings", ())
+        found |= more
+    return found
+
+
+def _results(ended: Ended, progress: Progress) -> dict[str, Any]:
+    """What every summary has: the end of the training, metrics, tables."""
+    prepared, started, outcome, evaluated = ended.prepared, ended.started, ended.outcome, ended.evaluated
+    final, baselines, details = evaluated.final, evaluated.baselines, evaluated.details
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
     known, unfit = describe(prepared, started), list(prepared.tables.pretrained.mismatches)
     evaluator = started.evaluator

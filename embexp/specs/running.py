@@ -178,9 +178,7 @@ class Output(Spec):
     @classmethod
     def _of_before(cls, value: Any) -> Any:
         """Specs that earlier versions recorded have `projector_rows`, which runs wrote for TensorBoard's projector."""
-        return (
-            {key: each for key, each in value.items() if key != "projector_rows"} if isinstance(value, dict) else value
-        )
+        return {k: v for k, v in value.items() if k != "projector_rows"} if isinstance(value, dict) else value
 
 
 class Save(StrEnum):

@@ -174,7 +174,7 @@ class Strategy(Replication, ABC):
         return tf.distribute.get_replica_context().replica_id_in_sync_group
 
     def facts(self) -> dict[str, Any]:
-        """What the summary says of how rows are shared; empty where they are not."""
+        """What it adds to the summary of a run, such as how rows are shared; `warnings` are added to the others."""
         return {}
 
     def timing(self) -> dict[str, Any]:

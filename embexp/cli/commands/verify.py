@@ -53,10 +53,9 @@ def main(arguments: Sequence[str]) -> int:
     keep = None if options.keep is None else Path(options.keep)
     from embexp.cli.commands.run import check_recorded
     from embexp.records.folder import RunFolder
-    from embexp.runs import kernels
+    from embexp.runs import kernels, verification
 
     kernels.choose(RunFolder(directory))
-    from embexp.runs import verification
 
     reported: list[Difference] = []
     began = time.monotonic()

@@ -21,6 +21,7 @@ from embexp.errors import EmbexpError, RunError
 from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
+from embexp.specs.base import Note
 from embexp.specs.tables import Feature
 from embexp.specs.tasks import CANDIDATES, KNOWN
 from embexp.strategies import pieces
@@ -326,7 +327,7 @@ class MultiWorker(Strategy):
         assert self._rows is not None
         moving = [each for each in self._tables.values() if isinstance(each, MirroredTable) and not each.frozen]
         differing = {table.name: workers for table in moving if (workers := table.differing())}
-        return {
+        cluster = {
             "workers": self._spec.workers,
             "block_rows": {name: table.partition.block for name, table in sharded(self._tables).items()},
             **({"differing_copies": differing} if moving else {}),
@@ -334,6 +335,9 @@ class MultiWorker(Strategy):
             "exchange_seconds": [] if self._conductor is None else self._conductor.seconds,
             **self._exchange.facts(),
         }
+        rule = "differ in bits from that of worker 0, which is kept, as their processors compute differently"
+        warnings = [Note(f"tables.{name}", f"copies of workers {each} {rule}") for name, each in differing.items()]
+        return {"cluster": cluster, "warnings": warnings}
 
     def serve(self, runtime: Runtime, iterator: Any, predicted: Any) -> int:
         """As another worker than 0, does what worker 0 says until the end.
