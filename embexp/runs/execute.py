@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, assert_never
 
 import keras
 import numpy as np
@@ -30,7 +30,8 @@ from embexp.records.folder import RunFolder
 from embexp.records.identity import decides_nothing
 from embexp.runs.evaluations import Evaluator, evaluator_of
 from embexp.runs.prepare import Prepared, PreparedTables
-from embexp.runs.runtimes.execution import Blueprint, Execution, start
+from embexp.runs.runtimes import execution
+from embexp.runs.runtimes.execution import Blueprint, Execution
 from embexp.specs.fields import imported
 from embexp.specs.losses import CustomLoss, Loss
 from embexp.specs.models import Model
@@ -205,6 +206,29 @@ def build(
             restored=partial(_restored, spec.restore, prepared.restored),
         ),
     )
+
+
+def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
+    """Makes and fills all variables of an experiment, and its step, in a runtime.
+
+    Raises:
+        ValueError: the kind is `auto`; see `RunSpec.executing_runtime`.
+    """
+    match kind:
+        case RuntimeKind.FUNCTION:
+            return execution.start_function(blueprint)
+        case RuntimeKind.SESSION:
+            from embexp.runs.runtimes import session
+
+            return session.start(blueprint)
+        case RuntimeKind.ESTIMATOR:
+            from embexp.runs.runtimes import estimator
+
+            return estimator.start(blueprint)
+        case RuntimeKind.AUTO:
+            raise ValueError("runtime=auto is not resolved")
+        case _:
+            assert_never(kind)
 
 
 def _restored(settings: Restoring, path: Path | None, checkpoint: Any) -> LiveAccount | None:

@@ -46,8 +46,7 @@ from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary
 from embexp.errors import RunError
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
-from embexp.runs.finished import fitted_numbers
-from embexp.runs.prepare import read_recorded_data
+from embexp.runs.prepare import fitted_numbers, read_recorded_data
 from embexp.specs import vocabularies
 from embexp.specs.data.sources import Transform
 from embexp.specs.fields import imported

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.records import identity
-from embexp.runs import exporting
+from embexp.runs import finished as exporting
 from embexp.runs import run as single
 from embexp.specs.run import inert_settings
 from embexp.training import models

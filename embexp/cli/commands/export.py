@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
 
     if runs_model:
         Kernels.of_run(folder).load_tensorflow()
-    from embexp.runs.exporting import export
+    from embexp.runs.finished import export
 
     with stages.show_stages() as shown:
         exported = export(

@@ -2,36 +2,23 @@
 
 A score is the dot product of the two float32 vectors in float64, rounded to float32. So it does not depend on the order
 in which a library adds, and whatever lists items by these vectors lists the same ones in the same order.
-
-`Run.recommend`, `Run.vectors` and the exports of both are here.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from embexp.data.examples import ListColumn
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.errors import DataError, DivergedError, RunError, UsageError, VocabularyError
-from embexp.fields.recommendation import cold_starts
-from embexp.fields.recommendation.cold_starts import with_new_items
+from embexp.errors import DataError, DivergedError, RunError, VocabularyError
 from embexp.fields.recommendation.specs import Recommender
-from embexp.runs.exporting import Written
-from embexp.runs.prepare import read_recorded_data
 from embexp.specs.base import summarize_names
-from embexp.system import caching, files
-from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import Progress, quiet
 from embexp.training import ranking
-from embexp.vectors import search_index
-from embexp.vectors.write import write_vectors
 
 if TYPE_CHECKING:
     from embexp.fields.recommendation.evaluation import ListEvaluator
@@ -168,139 +155,3 @@ def recommender(run: Run) -> Recommender:
             " indexes are for task recommendation"
         )
     return run.spec.model
-
-
-def recommend(
-    run: Run,
-    users: Sequence[str] | None = None,
-    count: int = 10,
-    *,
-    histories: cold_starts.Histories | None = None,
-    unknown: dict[str, int] | None = None,
-    include_seen: bool = False,
-    content: Path | str | None = None,
-    only_new: bool = False,
-    progress: Progress = quiet,
-) -> dict[str, list[tuple[str, float]]]:
-    """The best items for users of the run's own data, or new ones, of task recommendation.
-
-    Args:
-        users: their names; None: all users of the training split. Their features are those of their last example.
-        count: items of each list; a user who has seen nearly everything gets fewer.
-        histories: items of users by name, who are taken for new ones; see `cold_starts.vectors_of_new_users`. A user
-            none of whose items the run knows gets an empty list.
-        unknown: gets the items of `histories` that the run does not know, and how many of the users have each.
-        include_seen: list items too that the user has in any split of that data, or in `histories`.
-        content: file of vectors of the content of items, with their ids, to list those that the run does not know,
-            as `study=new_items` measures it; None: no new items.
-        only_new: list nothing but new items.
-        progress: called with stages, and how much of each is done.
-
-    Returns:
-        By user the items and their scores, the best first; equal ones by rising row.
-
-    Raises:
-        RunError: the task is another.
-        UsageError: `count` is less than 1, `only_new` has no `content`, or `users` and `histories` are both given.
-        VocabularyError: a user is unknown, or nobody of `histories` has a known item.
-        DataError: `content` is no file of vectors, or has none of known items, or of new ones; or the run's own
-            data have changed.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise UsageError(f"Run.recommend: count must be a whole number of at least 1, not {count!r}")
-    if only_new and content is None:
-        raise UsageError("Run.recommend: only_new lists items by their content, and content is None")
-    if users is not None and histories is not None:
-        raise UsageError("Run.recommend: users are of the run's data, and those of histories are not: give one")
-    if histories is None:
-        names, known = users, vectors(run, users, progress=progress)
-    else:
-        names, features = (
-            list(histories),
-            [run.spec.ids_of(name) for name in recommender(run).user_features],
-        )
-        evaluator, own = _evaluator(run), read_recorded_data(run.folder, run.spec, progress)
-        known = cold_starts.vectors_of_new_users(
-            evaluator, own, run.runtime, recommender(run), features, histories, unknown, progress
-        )
-    if content is not None:
-        cache = caching.cache_folder(run.spec.output.cache)
-        known = with_new_items(known, run.spec.model, str(content), only=only_new, cache=cache, progress=progress)
-    found = known.named_lists(count, include_seen=include_seen, progress=progress)
-    return found if names is None else {user: found.get(user, []) for user in names}
-
-
-def vectors(run: Run, users: Sequence[str] | None = None, *, progress: Progress = quiet) -> Vectors:
-    """Vectors of users and items of the run's own data, for task recommendation: products are scores.
-
-    Args:
-        users: see `recommend`.
-        progress: called with stages, and how much of each is done.
-
-    Raises:
-        RunError: the task is another.
-        VocabularyError: a user is unknown.
-        DataError: the run's own data have changed.
-    """
-    recommender(run)
-    evaluator, own = _evaluator(run), read_recorded_data(run.folder, run.spec, progress)
-    return compute_vectors(evaluator, own, run.runtime, users, progress)
-
-
-def _evaluator(run: Run) -> ListEvaluator:
-    from embexp.fields.recommendation.evaluation import ListEvaluator
-
-    found = run.evaluator()
-    assert isinstance(found, ListEvaluator)  # the task is recommendation
-    return found
-
-
-_QUERIES = 2_000
-"""Users whose vectors tune and measure an index."""
-
-
-def write_sides(run: Run, directory: Path, out: Path, progress: Progress) -> Written:
-    """Writes the vectors of users and items with their tokens.
-
-    Raises:
-        DivergedError: a vector is not finite.
-        RunError: the task is another.
-        DataError: a token has a line end.
-    """
-    return _written(vectors(run, progress=progress), directory, out, progress)
-
-
-def write_index(run: Run, directory: Path, out: Path, progress: Progress, *, recall: float = 0.99) -> Written:
-    """Writes the same, and an index of the items by faiss.
-
-    Args:
-        recall: the share of the best 10 items that a search is to find.
-
-    Raises:
-        RunError: faiss is missing, or does not reach the recall.
-    """
-    if fault := search_index.missing():
-        raise RunError(fault)
-    found = vectors(run, progress=progress)
-    found.check_finite()
-    few = np.random.default_rng(0).permutation(len(found.of_users))[:_QUERIES]
-    built = search_index.build(found.of_items, found.of_users[few], recall=recall, progress=progress)
-    built.index.save(directory / "items.faiss", built.effort)
-    files.write_text(directory / "index.json", json.dumps(built.facts, indent=2) + "\n")
-    return replace(_written(found, directory, out, progress), facts=built.facts)
-
-
-def _written(found: Vectors, directory: Path, out: Path, progress: Progress) -> Written:
-    found.check_finite()
-    sides = {"users": found.of_users, "items": found.of_items}
-    for (name, rows), tokens in zip(sides.items(), found.tokens(), strict=True):
-        texts, file = pa.array(tokens, pa.large_string()), f"{name}.npy"
-        write_vectors(
-            ArrayRows(rows),
-            texts,
-            directory / file,
-            named=out / file,
-            any_token="embexp.load_run(RUN).vectors() in Python",
-            progress=progress,
-        )
-    return Written({name: rows.shape for name, rows in sides.items()})
