@@ -53,6 +53,8 @@ from embexp.specs.data.sources import UTF8
 from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
 
+WORDS = "words"
+"""The one id column of labelled texts, several words per example."""
 _STANDARD_LIBRARY = "Python's standard library"
 CLASSES = {
     "concurrency": "asyncio concurrent multiprocessing queue sched subprocess threading",
