@@ -196,7 +196,7 @@ def als(spec: Any, metric: str) -> dict[str, float]:
     except ImportError:
         return {}
     from bench.recommendation import Split
-    from embexp.fields.recommendation.lists import evaluate_lists
+    from embexp.fields.recommendation.evaluation import evaluate_lists
     from embexp.training import ranking
 
     split = Split(spec)

@@ -82,7 +82,7 @@ class Split:
 
     def metrics(self, users: np.ndarray, items: np.ndarray, split: str) -> dict[str, float]:
         """Metrics of vectors of all users, by their rows, and of the catalogue."""
-        from embexp.fields.recommendation import lists as list_metrics
+        from embexp.fields.recommendation import evaluation as list_metrics
         from embexp.training import ranking
 
         held = self.held[split]

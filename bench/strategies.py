@@ -48,8 +48,9 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
 
     import embexp
     from embexp.runs import execute
+    from embexp.runs.execute import start
     from embexp.runs.prepare import prepare
-    from embexp.runs.runtimes.execution import Blueprint, start
+    from embexp.runs.runtimes.execution import Blueprint
     from embexp.specs.running import RuntimeKind
     from embexp.strategies import strategy as strategies
     from embexp.training.step import Assembly

@@ -340,9 +340,9 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
     recorded = RunFolder(folder).recorded_spec()  # before TensorFlow is loaded
     if allowed:
         check_code(named_functions(recorded), allowed, record=RunFolder(folder).spec)
-    environment.load_tensorflow()
-    from embexp.runs import finished
+    from embexp.runs import finished, kernels
 
+    kernels.Kernels.of_run(RunFolder(folder)).load_tensorflow()
     return finished.load_run(folder, allow_code=allowed)
 
 

@@ -3,7 +3,7 @@
 Transforms and buckets are fitted to the training split, in bounded memory, and cached. Means and variances are those of
 one pass in float64, merged block by block by the formula of Chan, Golub and LeVeque (1983). Medians and quantiles are
 exact: a column is sorted in a file that is mapped into memory. All arithmetic is float64; what comes out is float32.
-`embexp.runs.serving.inputs` has the same in TensorFlow's operations, for exported models.
+`embexp.runs.serving` has the same in TensorFlow's operations, for exported models.
 
 Columns without a transform that are heavy-tailed, or of a scale that learns badly, lead to a warning. The inputs of a
 network are best of about the size 1: its initial weights and learning rates are made for that (LeCun et al. 1998,

@@ -46,7 +46,7 @@ _LIGATURE = re.compile(r"-(?=-)|,(?=,)|'(?=')|[`!?](?=`)")
 """Characters that LaTeX joins with the next one: -- to a dash, '' to a quotation mark."""
 _CSV = "sweep.csv"
 
-Tables = Callable[[Report], Mapping[str, Sequence[Mapping[str, Any]]]]
+Tables = Callable[[Sequence[Record]], Sequence[Mapping[str, Any]]]
 """Reads the tables of runs for the page: see `embexp.runs.table_maps`."""
 
 
@@ -170,8 +170,7 @@ def write_reports(directory: Path, console: Console, tables: Tables) -> None:
         with terminal.naming(f"writing {_CSV} and {RESULTS}", console):
             write_results(found, directory)
         written.append(directory / _CSV)
-        for line in write_page(found, page_in(directory), tables, console):
-            console.print(Text(line), soft_wrap=True)
+        write_page(found, page_in(directory), tables, console)
         written.append(directory / PAGE)
     except (OSError, CommandLineError) as error:
         why = error.strerror if isinstance(error, OSError) else error
@@ -194,31 +193,15 @@ def page_in(directory: Path, *, force: bool = False) -> Output:
     return output(directory / PAGE, "report", force=force, mark=PAGE_MARK)
 
 
-def write_page(found: Report, out: Output, tables: Tables, console: Console) -> list[str]:
+def write_page(found: Report, out: Output, tables: Tables, console: Console) -> None:
     """Writes the HTML page, whole or not at all.
 
     Args:
         console: shows what is being done, if it is a terminal.
-
-    Returns:
-        How alike the tables of the first setting are over its seeds, a line each.
     """
     from embexp.reports import page
 
     with terminal.naming(f"making maps of tables for {Path(out.named).name}", console):
-        read = tables(found)
-    settings = page.settings_of(found.groups, found.keys)
-    stability = [{**each, "setting": settings[each["setting"]]} for each in read["stability"]]
+        maps = tables(found.records)
     with terminal.naming(f"writing {Path(out.named).name}", console):
-        out.write(page.page_of(found.records, maps=read["maps"], stability=stability))
-    first = [each for each in stability if each["setting"] == stability[0]["setting"]]
-    return list(map(_stability, first))
-
-
-def _stability(each: Mapping[str, Any]) -> str:
-    interval = "" if each["low"] is None else f", 95% interval {each['low']:.1%} to {each['high']:.1%}"
-    what = f"table {each['table']}" + (f" of {each['setting']}" if each["setting"] else "")
-    return (
-        f"{what}: {each['mean']:.1%} of the {each['count']} nearest rows of a row are the same with another seed"
-        f" ({each['runs']} seeds{interval}; unrelated rows: {each['chance']:.1%})"
-    )
+        out.write(page.page_of(found.records, maps=maps))

@@ -26,7 +26,7 @@ from typing import Any
 from embexp.records.folder import RunFolder, finite, read_metrics
 from embexp.reports import grid
 from embexp.reports.collected import varying
-from embexp.reports.groups import Group, of_setting
+from embexp.reports.groups import of_setting
 from embexp.reports.record import Record, Status, at, finite_number, mapping, text_of
 from embexp.reports.results import shown_path
 from embexp.specs import metrics as metric_specs
@@ -65,14 +65,13 @@ def of_runs(
     records: Sequence[Record],
     *,
     maps: Sequence[Mapping[str, Any]] = (),
-    stability: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """What the scripts of the page read.
 
     Returns:
         `runs`; `columns`, keys of the settings that vary; `common`, pairs of the settings that all runs share;
         `groups`, what runs that differ in the seed only have in common; `metrics`, `primary`, `higher`; `steps`, the
-        steps of curves, many of which have the same; `search`; `maps`; `stability`, of tables over seeds. Pairs, not
+        steps of curves, many of which have the same; `search`; `maps`. Pairs, not
         objects, where keys are the user's.
     """
     columns = varying(records)[:_MOST_COLUMNS] if len(records) > 1 else []
@@ -129,7 +128,6 @@ def of_runs(
         "steps": list(steps),
         "search": _search(records),
         "maps": list(maps),
-        "stability": list(stability),
     }
 
 
@@ -159,12 +157,6 @@ def _common(records: Sequence[Record]) -> dict[str, Any]:
         for key, value in (known[0].items() if known else ())
         if all(key in each and type(each[key]) is type(value) and each[key] == value for each in known)
     }
-
-
-def settings_of(groups: Sequence[Group], keys: Sequence[str]) -> list[str]:
-    """Each setting over its repetitions, as a line; "" of the only one."""
-    differing = [key for key in keys if len({repr(group.first.value(key)) for group in groups}) > 1]
-    return [_described(differing, [group.first.value(key) for key in differing if of_setting(key)]) for group in groups]
 
 
 def _described(columns: Sequence[str], values: Sequence[Any]) -> str:
@@ -413,14 +405,13 @@ def page_of(
     records: Sequence[Record],
     *,
     maps: Sequence[Mapping[str, Any]] = (),
-    stability: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page of a report, HTML in one file.
 
     Metrics and curves are read from the directories of the records, without TensorFlow. Of what can't be
     read, the page has nothing.
     """
-    data = of_runs(records, maps=maps, stability=stability)
+    data = of_runs(records, maps=maps)
     return document(data, title=_title(records))
 
 

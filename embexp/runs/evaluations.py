@@ -1,7 +1,11 @@
-"""Metrics of a run on its splits or on other examples: what the evaluations of all tasks share."""
+"""Metrics of a run on its splits or on other examples: what the evaluations of all tasks share.
+
+Simple models to compare a run with are fitted once for all runs with the same data, and kept in the cache.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +17,12 @@ import numpy as np
 from embexp.data import batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
-from embexp.runs.fitted_baselines import NOT_FITTED, FittedBaseline
 from embexp.runs.prepare import Data
 from embexp.specs import metrics as metric_specs
 from embexp.specs.fields import imported
 from embexp.specs.run import RunSpec
-from embexp.system import digests
+from embexp.system import caching, digests, machine_faults
+from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress, part, quiet
 from embexp.training import baseline
 from embexp.training.loop import Outcome, Predictor
@@ -251,3 +255,103 @@ def _rates(spec: RunSpec) -> dict[str, float]:
         for key in ("learning_rate", "initial_accumulator_value")
         if (value := getattr(spec.optimizer, key, None)) is not None
     }
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a baseline was fitted.
+
+    Attributes:
+        examples: of the training split that it was fitted to, drawn at random where these are not all.
+        of: examples in the training split.
+        values: values of columns of ids that have a weight.
+        penalty: that was chosen.
+        converged: whether the iterations ended by themselves.
+        seconds: that it took, with its predictions.
+        evaluated: examples, or users, of other splits that it was evaluated on, evenly spread where these are not all.
+        held_out: examples, or users, of these splits.
+    """
+
+    examples: int
+    of: int
+    values: int
+    penalty: float
+    converged: bool
+    seconds: float
+    evaluated: int = 0
+    held_out: int = 0
+
+
+@dataclass(frozen=True)
+class FittedBaseline:
+    """A simple model of the same columns, to compare with.
+
+    Attributes:
+        metrics: by its name, one of `baseline.FITTED`, and by split; empty: there is none.
+        facts: by its name, how it was fitted, `Fit`.
+        warnings: why it could not be fitted.
+    """
+
+    metrics: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+NOT_FITTED = FittedBaseline()
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The evaluation of a run at its end.
+
+    Attributes:
+        final: metrics by split.
+        baselines: metrics by baseline and split.
+        details: by split, see `Details`.
+        fit: the simple model among the baselines.
+    """
+
+    final: Splits
+    baselines: Mapping[str, Splits]
+    details: Mapping[str, Details]
+    fit: FittedBaseline
+
+
+def evaluate(
+    evaluator: Evaluator, data: Data, runtime: Predictor, outcome: Outcome, cache: Path | None, progress: Progress
+) -> Evaluated:
+    """Evaluates a run on all of its splits, and its baselines.
+
+    Args:
+        cache: of simple models, which are fitted to data once; None: none is fitted, nor for an interrupted run.
+    """
+    details: dict[str, Details] = {}
+    final = evaluator.final(data, runtime, outcome, progress, details)
+    baselines, fit = evaluator.baselines(data, progress), NOT_FITTED
+    if cache is not None and outcome.status != "interrupted":
+        fit = evaluator.fitted(data, cache, progress)
+    return Evaluated(final, baselines | fit.metrics, details, fit)
+
+
+def stage(name: str) -> str:
+    """What is shown while a baseline is fitted."""
+    return f"fitting {baseline.FITTED[name]} to compare with"
+
+
+def once(
+    name: str, key: Mapping[str, Any], make: Callable[[Path], None], cache: Path, progress: Progress
+) -> Path | FittedBaseline:
+    """The folder of the cache with what `make` wrote, or why it could not."""
+    words, digest = baseline.FITTED[name], digests.of_json(dict(key))
+
+    def shown(folder: Path) -> None:
+        progress(stage(name), None)
+        make(folder)
+
+    lock = FileLock(caching.place_of(cache, "baseline", digest).with_suffix(".lock"), f"the cache in {cache}")
+    try:
+        with contextlib.nullcontext() if caching.exists(cache, "baseline", digest) else lock.awaited():
+            return caching.folder(cache, "baseline", digest, shown)
+    except (OSError, MemoryError, ValueError, ArithmeticError) as error:  # no reason to lose what was trained
+        why = machine_faults.sentence(error) or str(error)
+        return FittedBaseline(warnings=(f"output.baselines: {words} could not be fitted: {why}",))

@@ -9,11 +9,11 @@ import contextlib
 import math
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, assert_never
 
 import keras
 import numpy as np
@@ -30,7 +30,8 @@ from embexp.records.folder import RunFolder
 from embexp.records.identity import decides_nothing
 from embexp.runs.evaluations import Evaluator, evaluator_of
 from embexp.runs.prepare import Prepared, PreparedTables
-from embexp.runs.runtimes.execution import Blueprint, Execution, start
+from embexp.runs.runtimes import execution
+from embexp.runs.runtimes.execution import Blueprint, Execution
 from embexp.specs.fields import imported
 from embexp.specs.losses import CustomLoss, Loss
 from embexp.specs.models import Model
@@ -48,8 +49,7 @@ from embexp.system.parallel import Progress, quiet
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.rounding import Precision
-from embexp.training.models import build as models
-from embexp.training.models import dense_optimizer, losses
+from embexp.training import models
 from embexp.training.step import Assembly, Input, Step
 from embexp.vectors.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
 
@@ -189,15 +189,11 @@ def build(
         output_bias=output_bias(spec.task, data.scan.label_mean if data.weights is None else data.weights.label_mean),
         label_deviation=evaluator.label_deviation(data) if spec.standardizes_labels else 1.0,
     )
-    further = spec.task.further_features(spec, data)
-    own = {name: Input(name, every_row=not spec.strategy.own_memory) for name in further}
-    dense = replace(dense, inputs={**dense.inputs, **own})
-    features = {**spec.features, **further}
     return start(
         prepared.runtime,
         Blueprint(
             plans=table_plans(prepared.tables, initial, _decay_shares(prepared)),
-            features=features,
+            features=spec.features,
             columns={name: each.ids for name, each in dense.inputs.items()},
             assemble=partial(assemble, dense, strategy),
             strategy=strategy,
@@ -210,6 +206,29 @@ def build(
             restored=partial(_restored, spec.restore, prepared.restored),
         ),
     )
+
+
+def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
+    """Makes and fills all variables of an experiment, and its step, in a runtime.
+
+    Raises:
+        ValueError: the kind is `auto`; see `RunSpec.executing_runtime`.
+    """
+    match kind:
+        case RuntimeKind.FUNCTION:
+            return execution.start_function(blueprint)
+        case RuntimeKind.SESSION:
+            from embexp.runs.runtimes import session
+
+            return session.start(blueprint)
+        case RuntimeKind.ESTIMATOR:
+            from embexp.runs.runtimes import estimator
+
+            return estimator.start(blueprint)
+        case RuntimeKind.AUTO:
+            raise ValueError("runtime=auto is not resolved")
+        case _:
+            assert_never(kind)
 
 
 def _restored(settings: Restoring, path: Path | None, checkpoint: Any) -> LiveAccount | None:
@@ -347,7 +366,7 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
     keras.utils.set_random_seed(digests.seed_of(dense.seed, "keras")[0])
     with strategy.scope():
         model = dense_model(dense, {name: table.dim for name, table in tables.items()})
-        optimizer = dense_optimizer.build(
+        optimizer = models.build_optimizer(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             dense.optimizer,
             lambda step: optimizers.schedule_factor(dense.optimizer.schedule, counter, total_steps=dense.total_steps),
@@ -358,7 +377,7 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
         model=model,
         inputs=dense.inputs,
         strategy=strategy,
-        loss=losses.build(dense.loss, dense.model, dense.task, dense.outputs),
+        loss=models.build_loss(dense.loss, dense.model, dense.task, dense.outputs),
         optimizer=optimizer,
         counter=counter,
         **(imported(dense.model.in_step)(model, dense.model, dense.inputs) if dense.model.in_step else {}),
@@ -384,7 +403,7 @@ def dense_model(dense: DenseSettings, dims: Mapping[str, int]) -> keras.Model:
     shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in dense.features.items()}
     adapters = {name: dim for name, (_, dim) in dense.adapters.items()}
     mean, deviation = dense.output_bias, dense.label_deviation
-    model = models.build(
+    model = models.build_model(
         dense.model,
         shapes={name: (*shape[:-1], adapters.get(name, shape[-1])) for name, shape in shapes.items()},
         dense_width=dense.width,

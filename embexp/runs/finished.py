@@ -1,19 +1,21 @@
-"""A run that was loaded: its tables, its evaluation and its predictions. TensorFlow is imported for the model alone."""
+"""A run that was loaded: its tables, evaluation, predictions, exports. TensorFlow is imported for the model alone."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from embexp.checkpoints import store
-from embexp.data import numbers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
 from embexp.data.files import frames
@@ -22,14 +24,20 @@ from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory
 from embexp.data.sources.source import OtherFile, source_of
 from embexp.data.vocabularies.doubtful_tokens import unknown_alike
 from embexp.data.vocabularies.spelling import Alike
-from embexp.data.vocabularies.vocabulary import BucketVocabulary, Vocabulary
-from embexp.errors import DataError, NotARunError, RunError, UsageError
+from embexp.data.vocabularies.vocabulary import (
+    BucketVocabulary,
+    TokenVocabulary,
+    Vocabulary,
+    described,
+    stands_for_tokens,
+)
+from embexp.errors import DataError, NotARunError, RunError, UsageError, excerpt
 from embexp.freezing.policies import RowFacts
 from embexp.records.folder import RunFolder, check_code, named_functions
+from embexp.records.outputs import check_place
 from embexp.reports import results
-from embexp.runs import exporting
-from embexp.runs.exporting import Exported
-from embexp.runs.prepare import PreparedTables, prepare_tables, read_recorded_data
+from embexp.runs.kernels import Kernels
+from embexp.runs.prepare import PreparedTables, fitted_numbers, prepare_tables, read_recorded_data
 from embexp.runs.table_vectors import read_table
 from embexp.specs import arguments, fields
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -38,17 +46,270 @@ from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-from embexp.system import caching
-from embexp.system.arrays import ArrayRows
+from embexp.specs.vocabularies import Step
+from embexp.system import caching, files
+from embexp.system.arrays import ArrayRows, Rows, SomeRows
 from embexp.system.parallel import Progress, quiet
+from embexp.system.terminal import byte_size
 from embexp.vectors import neighbors
-from embexp.vectors.pretrained.aligned import pretrained_before
+from embexp.vectors import write as vectors
+from embexp.vectors.pretrained import earlier
+from embexp.vectors.pretrained.aligned import earlier_rows, pretrained_before
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint, row_tokens
 from embexp.vectors.pretrained.tables import settings_of
 
 if TYPE_CHECKING:
     from embexp.runs.evaluations import Evaluator
     from embexp.runs.runtimes.execution import Execution
     from embexp.training.loop import Runtime
+
+
+class ExportKind(StrEnum):
+    """What any run is exported as; fields have more, for their own."""
+
+    SAVEDMODEL = "savedmodel"
+    NPY = "npy"
+    WORD2VEC = "word2vec"
+    PROJECTOR = "projector"
+
+
+_BYTES_PER_NUMBER = {ExportKind.SAVEDMODEL: 4, ExportKind.NPY: 4, ExportKind.WORD2VEC: 12, ExportKind.PROJECTOR: 12}
+"""Of a table, with its tokens left out; for text about what trained values take."""
+
+
+class Writer(Protocol):
+    """Writes what a field exports a run as."""
+
+    def __call__(self, run: Run, directory: Path, out: Path, progress: Progress, **options: Any) -> Written:
+        """Writes into an empty directory.
+
+        Args:
+            out: its final name, for messages.
+
+        Raises:
+            RunError: a run of this task is not exported so, or the options can't be met.
+            DataError: a file can't hold a token.
+        """
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a field has written.
+
+    Attributes:
+        shapes: rows and dim of each matrix.
+        facts: what else is known of it.
+    """
+
+    shapes: Mapping[str, tuple[int, int]]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An export.
+
+    Attributes:
+        tables: rows and dim of each table, or other matrix, in it.
+        signatures: of a SavedModel: by signature the name and description of each input.
+        facts: what else is known of it, such as how well an index finds.
+    """
+
+    path: Path
+    tables: Mapping[str, tuple[int, int]]
+    signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def export(
+    run: Path | str,
+    out: Path | str,
+    kind: ExportKind | str = ExportKind.SAVEDMODEL,
+    *,
+    tables: Collection[str] = (),
+    binary: bool = False,
+    allow_code: Collection[str] = (),
+    progress: Progress = quiet,
+    **options: Any,
+) -> Exported:
+    """Exports a finished run into a new directory. Needs memory for the dense part and a block of rows.
+
+    Args:
+        out: the new directory; its parents are made.
+        kind: one of `ExportKind`, or of what fields export.
+        tables: names of the tables, for files; empty: all.
+        binary: of word2vec, its binary form.
+        allow_code: functions that the recorded spec may run; a SavedModel of the user's own model needs its function.
+        options: of what a field exports.
+
+    Raises:
+        NotARunError: there is no finished run, it is being written, or it left no checkpoint.
+        RunError: `out` exists or can't be written, there is no such table, or no room on the disk; a library is
+            missing, or does not reach the recall.
+        DataError: a file of this kind can't hold a token.
+        UsageError: `out` is in the folder of a run; or the SavedModel is that of a model of the user's own, and its
+            function isn't allowed.
+    """
+    out = Path(out)
+    if out.exists():
+        raise RunError(f"{out} already exists: give the export another name")
+    check_place(out, str(out))
+    if (write := fields.find("exports", str(kind))) is not None:
+        return _by_field(write, Path(run), out, options, allow_code, progress)
+    kind = ExportKind(kind)
+    with RunFolder(Path(run)).reading():
+        source = earlier.open_run(Path(run), cache=caching.cache_folder(None))
+        source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
+        if kind is ExportKind.SAVEDMODEL:
+            check_code(named_functions(source.spec), allow_code, record=source.folder.spec)
+            if Step.NFC in (source.spec.data.token_steps or ()):
+                raise RunError(
+                    "data.normalize has the step nfc, for which TensorFlow has no operation, so an exported model can't"
+                    " take tokens as the run does: normalise the data itself, and train without this step; or export"
+                    " tables, --as npy"
+                )
+        chosen = _chosen(source, kind, tables)
+        rows = {name: earlier_rows(source, name) for name in chosen}
+        _check_room(out, kind, rows)
+        signatures: Mapping[str, Mapping[str, str]] = {}
+        shapes = {name: (row.rows, row.dim) for name, row in rows.items()}
+        try:
+            with files.atomic_directory(out) as directory:
+                match kind:
+                    case ExportKind.SAVEDMODEL:
+                        from embexp.runs import serving
+
+                        signatures = serving.write(source, rows, directory, allow_code, progress=progress)
+                    case ExportKind.NPY:
+                        _write_npy(source, rows, directory, out, progress=progress)
+                    case ExportKind.WORD2VEC:
+                        _write_word2vec(source, rows, directory, out, binary=binary, progress=progress)
+                    case ExportKind.PROJECTOR:
+                        _write_projector(source, rows, directory, progress=progress)
+        except OSError as error:
+            raise RunError(f"{out} can't be written: {error.strerror or error}") from error
+        return Exported(out, shapes, signatures)
+
+
+def _by_field(
+    write: Writer, run: Path, out: Path, options: Mapping[str, Any], allow_code: Collection[str], progress: Progress
+) -> Exported:
+
+    with RunFolder(run).reading():
+        loaded = load_run(run, allow_code=tuple(allow_code))
+        try:
+            with files.atomic_directory(out) as directory:
+                written = write(loaded, directory, out, progress, **options)
+        except OSError as error:
+            raise RunError(f"{out} can't be written: {error.strerror or error}") from error
+    return Exported(out, written.shapes, facts=written.facts)
+
+
+def _chosen(source: earlier.EarlierCheckpoint, kind: ExportKind, tables: Collection[str]) -> tuple[str, ...]:
+    """The tables to export.
+
+    Raises:
+        RunError: there is no such table, or the model would lack one.
+    """
+    if unknown := [name for name in tables if name not in source.tables]:
+        raise RunError(
+            f"{source.folder.path}: no table {', '.join(map(repr, unknown))}; the tables are {', '.join(source.tables)}"
+        )
+    if tables and kind is ExportKind.SAVEDMODEL:
+        raise RunError("a SavedModel needs all tables of the run: leave the tables out, or export them as files")
+    return tuple(name for name in source.tables if not tables or name in tables)
+
+
+def _check_room(out: Path, kind: ExportKind, tables: Mapping[str, Rows]) -> None:
+    """Raises RunError if the disk has less room than the tables need."""
+    needed = sum(_BYTES_PER_NUMBER[kind] * table.rows * table.dim for table in tables.values())
+    there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        raise RunError(
+            f"{out}: the tables need about {byte_size(needed)}, and the disk of {there} has {byte_size(free)} left;"
+            " make room, or export to another disk"
+        )
+
+
+def _write_npy(
+    run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, out: Path, *, progress: Progress
+) -> None:
+    """Writes `NAME.npy` with all rows of each table and, where ids are no row numbers, `NAME.tokens.txt`.
+
+    The line of the OOV row is `<oov>`, or empty if that is a token, and so are those of missing and rare values; lines
+    of rows without a token are empty. Buckets have no tokens.
+
+    Raises:
+        DataError: a token has a line end.
+    """
+    for name, rows in tables.items():
+        vocabulary, tokens = run.vocabulary(name), None
+        if isinstance(vocabulary, TokenVocabulary):
+            shown = [text for text, *_ in vocabulary.special]
+            tokens_too = vocabulary.rows(shown) >= vocabulary.first
+            before = ["" if token else text for text, token in zip(shown, tokens_too, strict=True)]
+            after = [""] * (rows.rows - vocabulary.size)
+            tokens = pa.concat_arrays([_strings(before), vocabulary.known, _strings(after)])
+        file, other = f"{name}.npy", _any_token(run, name)
+        vectors.write_vectors(rows, tokens, directory / file, named=out / file, any_token=other, progress=progress)
+
+
+def _write_word2vec(
+    run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, out: Path, *, binary: bool, progress: Progress
+) -> None:
+    """Writes word2vec's text, `NAME.vec`, or binary form, `NAME.bin`, with the rows that have a token.
+
+    Where ids are row numbers, they are the tokens.
+
+    Raises:
+        DataError: a token that word2vec's files can't hold, or rows that are buckets.
+    """
+    for name, rows in tables.items():
+        file = f"{name}.{'bin' if binary else 'vec'}"
+        vocabulary = run.vocabulary(name)
+        if not stands_for_tokens(vocabulary):
+            rule = f"the rows of table {name} are {described(vocabulary)}, and word2vec's files hold rows of tokens"
+            raise DataError(f"{out / file}: {rule}; leave the table out, or export it as npy")
+        known = row_tokens(vocabulary)
+        other = _any_token(run, name)
+        _check_word2vec(out / file, known.tokens, other)
+        some = SomeRows(rows, np.arange(known.first, known.first + len(known.tokens)))
+        vectors.write_vectors(
+            some, known.tokens, directory / file, named=out / file, any_token=other, progress=progress
+        )
+
+
+def _write_projector(
+    run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress
+) -> None:
+    """Writes the rows that stand for something, with tokens and frequencies, for TensorBoard's Embedding Projector."""
+    shapes = {}
+    for name, rows in tables.items():
+        vocabulary = run.vocabulary(name)
+        columns = {"frequency": map(str, vocabulary.frequencies)} if isinstance(vocabulary, TokenVocabulary) else {}
+        vectors.write_projector_table(rows, vocabulary.tokens(), columns, directory, name, progress=progress)
+        shapes[name] = (vocabulary.size, rows.dim)
+    vectors.write_projector_config(shapes, directory)
+
+
+def _any_token(run: EarlierCheckpoint, table: str) -> str:
+    """The command that writes a table's rows in a form that holds any token."""
+    return f"embexp vectors convert {shlex.quote(str(run.folder.path))} {table}.parquet --table {table}"
+
+
+def _check_word2vec(path: Path, tokens: pa.LargeStringArray, any_token: str) -> None:
+    """Raises DataError for a token with a blank, at which word2vec's readers would end it."""
+    row = pc.index(pc.match_substring(tokens, " "), True).as_py()
+    if row >= 0:
+        raise DataError(
+            f"{path}: found the token {excerpt(tokens[row].as_py())}, and word2vec's files hold no tokens with"
+            f" blanks; to hold any: {any_token}"
+        )
+
+
+def _strings(values: list[str]) -> pa.LargeStringArray:
+    return pa.array(values, pa.large_string())
 
 
 @dataclass(frozen=True)
@@ -223,7 +484,7 @@ class Run:
         if data is not None:
             columns, examples = self._encode(data, progress, labelled=True)
             measured = evaluator.file(columns, examples, partial(read_recorded_data, self.folder, self.spec, progress))
-            return measured(self._restored.runtime, progress, details)
+            return measured(self.runtime, progress, details)
         own = read_recorded_data(self.folder, self.spec, progress)
         if split not in own.scan.splits:
             raise RunError(f"this run's data has no split {split}; its splits are {', '.join(own.scan.splits)}")
@@ -231,7 +492,7 @@ class Run:
         if of_split is None:
             filled = [f"--split {name} ({len(rows):,} examples)" for name, rows in own.scan.splits.items() if len(rows)]
             raise RunError(f"the {split} split of this run's data is empty; there is {' and '.join(filled)}")
-        return of_split(self._restored.runtime, progress, details)
+        return of_split(self.runtime, progress, details)
 
     def predict(self, data: Any, *, progress: Progress = quiet) -> np.ndarray:
         """A prediction for each example of a file, or of data in memory.
@@ -271,7 +532,7 @@ class Run:
             raise RunError(evaluator.no_predictions)
         columns, examples = self._encode(data, progress, labelled=False)
         some = evaluator.few(columns, examples)
-        runtime = evaluator.reporting(self._restored.runtime, examples.count, progress)
+        runtime = evaluator.reporting(self.runtime, examples.count, progress)
         _, logits = predictions(runtime, some, examples.count)
         own = [name for name, feature in self.spec.features.items() if feature.history_of is None]
         kinds = {name: self._without_row(examples, name) for name in own}
@@ -330,8 +591,8 @@ class Run:
             return source_of(self.spec.data).read_columns(Path(file), names)
 
     def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
-        """Writes the run for other programs; see `embexp.runs.exporting.export`."""
-        return exporting.export(self.folder.path, out, kind, allow_code=self.allow_code, **options)
+        """Writes the run for other programs; see `embexp.runs.finished.export`."""
+        return export(self.folder.path, out, kind, allow_code=self.allow_code, **options)
 
     def evaluator(self) -> Evaluator:
         """What evaluates it; imports TensorFlow.
@@ -409,8 +670,18 @@ class Run:
 
     @property
     def runtime(self) -> Runtime:
-        """What computes with its tables and model; see `model` for what it raises."""
-        return self._restored.runtime
+        """What computes with its tables and model, as the run did; see `model` for what it raises."""
+        restored = self._restored
+        if self._kernels.pieces is not None:
+            from embexp.strategies import pieces
+
+            pieces.cut_again(self._kernels.pieces)  # each time: other runs of this process may have other numbers
+        return restored.runtime
+
+    @cached_property
+    def _kernels(self) -> Kernels:
+        """Those that the run was trained with."""
+        return Kernels.of_run(self.folder)
 
     @cached_property
     def _restored(self) -> Execution:
@@ -434,25 +705,3 @@ class Run:
         )
         with self.folder.reading():
             return execute.build_finished(tables, dense, OneDevice(), self.checkpoint)
-
-
-def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, ...]:
-    """The numeric columns, in the order in which the model gets them; empty: all are used as they are.
-
-    Raises:
-        DataError: the file is missing or damaged, or is that of another run.
-    """
-    settings = columns.dense_settings
-    if all(setting.plain for setting in settings.values()):
-        return ()
-    folder.check(folder.numbers)
-    found = numbers.read(folder.numbers)
-    wanted = [
-        (name, setting.transforms, setting.may_be_missing, setting.indicator) for name, setting in settings.items()
-    ]
-    if [(each.name, each.transforms, each.fill is not None, each.indicator) for each in found] != wanted:
-        raise DataError(
-            f"{folder.numbers} has other numeric columns than data.dense_features of the run: it is that of another"
-            " run; put the one back with which the run was trained"
-        )
-    return found

@@ -18,6 +18,7 @@ from embexp.data import example_weights, fetching, histories, leaks, numbers, to
 from embexp.data import labels as labels_of_tasks
 from embexp.data.columns import Columns, columns_of
 from embexp.data.example_weights import ExampleWeights
+from embexp.data.numbers import FittedColumn
 from embexp.data.scan import Scan, scan, seen_once
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
@@ -175,6 +176,28 @@ def check_recorded_data(folder: RunFolder, spec: RunSpec) -> None:
         f"{folder.path}: its data{'' if path is None else f' (data.path={path})'} have changed since it was trained, so"
         " their rows and splits are no longer those of the run. Put them back as they were, or train again"
     )
+
+
+def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, ...]:
+    """The numeric columns, in the order in which the model gets them; empty: all are used as they are.
+
+    Raises:
+        DataError: the file is missing or damaged, or is that of another run.
+    """
+    settings = columns.dense_settings
+    if all(setting.plain for setting in settings.values()):
+        return ()
+    folder.check(folder.numbers)
+    found = numbers.read(folder.numbers)
+    wanted = [
+        (name, setting.transforms, setting.may_be_missing, setting.indicator) for name, setting in settings.items()
+    ]
+    if [(each.name, each.transforms, each.fill is not None, each.indicator) for each in found] != wanted:
+        raise DataError(
+            f"{folder.numbers} has other numeric columns than data.dense_features of the run: it is that of another"
+            " run; put the one back with which the run was trained"
+        )
+    return found
 
 
 @dataclass(frozen=True)

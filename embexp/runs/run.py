@@ -19,16 +19,14 @@ from embexp.errors import RunError
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import results
-from embexp.reports.tracking import Tracking, reason, track
-from embexp.runs import saving, table_vectors
-from embexp.runs.evaluations import EVALUATING, Details
+from embexp.reports.tracking import Tracking, track
+from embexp.runs import saving
+from embexp.runs.evaluations import EVALUATING, evaluate
 from embexp.runs.execute import Started, execute
-from embexp.runs.fitted_baselines import NOT_FITTED
 from embexp.runs.prepare import Prepared, check_memory, prepare, reading_sources
-from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
+from embexp.runs.summary import Ended, plotted_if_diverged, summarise
 from embexp.specs import metrics as metric_specs
 from embexp.specs import strategies as specs
-from embexp.specs.base import Note
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Checkpointing, Save
 from embexp.specs.tasks import Direction
@@ -153,37 +151,10 @@ def complete(
                     saver.keep_final(outcome, final_step)
             progress(EVALUATING, None)
             started.watch.kept(outcome.steps, final_step, long)
-            evaluator, data = started.evaluator, prepared.data
-            details: dict[str, Details] = {}
-            final = evaluator.final(data, started.execution.runtime, outcome, long, details)
-            baselines, fit = evaluator.baselines(data, long), NOT_FITTED
-            if spec.output.baselines and outcome.status != "interrupted":
-                fit = evaluator.fitted(data, caching.cache_folder(spec.output.cache), long)
-            summary = summarise(prepared, started, outcome, final, baselines | fit.metrics, details, long)
-            summary["baseline_fits"] = fit.facts
-            if any(tests.values()):
-                vocabularies = prepared.data.vocabularies
-                tables = {name: (table, vocabularies[name]) for name, table in started.execution.tables.items()}
-                summary["vectors"] = table_vectors.evaluated(tables, tests, long)
-            if cluster := strategy.facts():
-                summary["cluster"] = cluster
-                summary["warnings"] += [
-                    Note(
-                        f"tables.{name}",
-                        f"copies of workers {others} differ in bits from that of worker 0, which is kept, as their"
-                        " processors compute differently",
-                    )
-                    for name, others in cluster.get("differing_copies", {}).items()
-                ]
-            summary["fused_operations"] = {"used": started.execution.runtime.fused_operations, "missing": unbuilt}
-            summary["warnings"] += fit.warnings
-            if spec.output.tensorboard and spec.output.projector_rows:
-                try:
-                    write_projector_files(prepared, started, folder.events)
-                except OSError as error:
-                    tracking.warn(f"the projector's files can't be written: {reason(error)}")
-        if saver.resumed_at:
-            summary["resumed_at"] = list(saver.resumed_at)
+            cache = caching.cache_folder(spec.output.cache) if spec.output.baselines else None
+            evaluated = evaluate(started.evaluator, prepared.data, started.execution.runtime, outcome, cache, long)
+            ended = Ended(prepared, started, outcome, evaluated, strategy, saver.resumed_at, tests, unbuilt)
+            summary = summarise(ended, long)
         summary["warnings"] += tracking.warnings
         with interruption.finished_first():
             lines.flush()

@@ -1,52 +1,102 @@
-"""The results of a run: `summary.json`, whose keys are a contract, its plots and its files for the projector."""
+"""The results of a run: `summary.json`, whose keys are a contract, and the plots of a training that diverges."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from embexp.checkpoints.account import Account
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DivergedError
-from embexp.freezing import drift
+from embexp.freezing import watching
 from embexp.records.folder import RunFolder
+from embexp.runs import table_vectors
+from embexp.runs.evaluations import Evaluated
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.base import Note, merged, summarize_names
 from embexp.specs.tasks import CANDIDATES
+from embexp.strategies.strategy import Strategy
 from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
 from embexp.training.loop import Outcome
 from embexp.vectors.pretrained.tables import PretrainedTable
-from embexp.vectors.write import write_projector_config, write_projector_table
 
 Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Metrics by the name of a baseline and by split."""
-_MOST_VALUES = 1_000_000
-"""Of all tables together: some 10 MB of text, written in about a second, however large the tables are."""
 
 
-def summarise(
-    prepared: Prepared,
-    started: Started,
-    outcome: Outcome,
-    final: Mapping[str, Mapping[str, float]],
-    baselines: Baselines,
-    details: Mapping[str, Mapping[str, Any]],
-    progress: Progress = quiet,
-) -> dict[str, Any]:
-    """The content of summary.json.
+@dataclass(frozen=True)
+class Ended:
+    """A run that has been trained and evaluated, as those see it who add to its summary.
 
-    Args:
-        details: of the final evaluation, by split.
-        started: its tables with their final values, and the watch over their rows.
-        progress: called as digests of the tables are computed.
+    Attributes:
+        resumed_at: the steps at which its training was resumed.
+        tests: of the vectors of its tables, by kind.
+        unbuilt: why there are fused operations that the training could not use; None: it could use all.
     """
+
+    prepared: Prepared
+    started: Started
+    outcome: Outcome
+    evaluated: Evaluated
+    strategy: Strategy
+    resumed_at: Sequence[int]
+    tests: Mapping[str, Sequence[Any]]
+    unbuilt: str | None
+
+
+def _fits(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    fit = ended.evaluated.fit
+    return {"baseline_fits": fit.facts, "warnings": fit.warnings}
+
+
+def _vectors(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    if not any(ended.tests.values()):
+        return {}
+    vocabularies = ended.prepared.data.vocabularies
+    tables = {name: (table, vocabularies[name]) for name, table in ended.started.execution.tables.items()}
+    return {"vectors": table_vectors.evaluated(tables, ended.tests, progress)}
+
+
+def _of_strategy(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    return ended.strategy.facts()
+
+
+def _fused_operations(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    used = ended.started.execution.runtime.fused_operations
+    return {"fused_operations": {"used": used, "missing": ended.unbuilt}}
+
+
+def _resumptions(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    return {"resumed_at": list(ended.resumed_at)} if ended.resumed_at else {}
+
+
+_CONTRIBUTORS: Sequence[Callable[[Ended, Progress], Mapping[str, Any]]] = (
+    _fits,
+    _vectors,
+    _of_strategy,
+    _fused_operations,
+    _resumptions,
+)
+"""What adds keys to a summary; those under `warnings` are added to the others."""
+
+
+def summarise(ended: Ended, progress: Progress = quiet) -> dict[str, Any]:
+    """The content of summary.json."""
+    found = _results(ended, progress)
+    for contributor in _CONTRIBUTORS:
+        more = dict(contributor(ended, progress))
+        found["warnings"] += more.pop("warnings", ())
+        found |= more
+    return found
+
+
+def _results(ended: Ended, progress: Progress) -> dict[str, Any]:
+    """What every summary has: the end of the training, metrics, tables."""
+    prepared, started, outcome, evaluated = ended.prepared, ended.started, ended.outcome, ended.evaluated
+    final, baselines, details = evaluated.final, evaluated.baselines, evaluated.details
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
     known, unfit = describe(prepared, started), list(prepared.tables.pretrained.mismatches)
     evaluator = started.evaluator
@@ -77,7 +127,7 @@ def summarise(
         },
         "freeze": frozen,
         "tables": stored,
-        "drift": drift.as_json(watch.drifts),
+        "drift": watching.as_json(watch.drifts),
         "movement": {name: movement.as_json() for name, movement in watch.movements.items()},
         "warnings": merged(
             [
@@ -240,63 +290,3 @@ def plotted_if_diverged(prepared: Prepared, started: Started, folder: RunFolder)
             with contextlib.suppress(OSError):
                 plots.write_plots(lines, describe(prepared, started) | known, folder.plots)
         raise
-
-
-def write_projector_files(prepared: Prepared, started: Started, directory: Path) -> None:
-    """Writes rows, tokens, frequencies, and whether a row is pretrained or frozen, where that differs by row.
-
-    Args:
-        prepared: the run; `output.projector_rows` limits the rows of a table.
-
-    Raises:
-        OSError: a file can't be written.
-    """
-    tables, shapes = started.execution.tables, {}
-    for name, table in tables.items():
-        vocabulary, policy = prepared.data.vocabularies[name], prepared.tables.policies[name]
-        limit = min(prepared.spec.output.projector_rows, _MOST_VALUES // (len(tables) * table.dim))
-        rows = shown_rows(vocabulary, limit)
-        columns: dict[str, Iterable[str]] = {}
-        if isinstance(vocabulary, TokenVocabulary):
-            columns["frequency"] = map(str, vocabulary.frequencies[rows])
-        for label, mask in (
-            ("pretrained", prepared.tables.pretrained.pretrained_rows(name)),
-            ("frozen", policy.frozen),
-        ):
-            if mask is not None:
-                columns[label] = ("yes" if each else "no" for each in mask[rows])
-        tokens = [vocabulary.tokens(row, row + 1)[0] for row in rows.tolist()]
-        write_projector_table(_Taken(table, rows), tokens, columns, directory, name)
-        shapes[name] = (len(rows), table.dim)
-    write_projector_config(shapes, directory)
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """Chosen rows of a table; `Rows`."""
-
-    table: ReadableTable
-    numbers: np.ndarray
-
-    @property
-    def rows(self) -> int:
-        return len(self.numbers)
-
-    @property
-    def dim(self) -> int:
-        return self.table.dim
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        return self.table.take(self.numbers[start:stop])
-
-
-def shown_rows(vocabulary: Vocabulary, limit: int) -> np.ndarray:
-    """The rows to show, rising: those in front, which are the most frequent, or else evenly spaced ones.
-
-    Args:
-        limit: the most rows.
-    """
-    count = max(1, min(limit, vocabulary.size))
-    if isinstance(vocabulary, TokenVocabulary):
-        return np.arange(count)
-    return np.arange(count) * vocabulary.size // count

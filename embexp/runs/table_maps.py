@@ -22,7 +22,6 @@ from embexp.errors import EmbexpError
 from embexp.freezing.policies import RowFacts, first_steps, group
 from embexp.reports import groups
 from embexp.reports.record import Record
-from embexp.reports.report import Report
 from embexp.runs import table_vectors
 from embexp.runs.table_vectors import UNREADABLE
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -54,11 +53,6 @@ MOST_ROWS = 2_000
 COMPONENTS = 10
 """Components that the page gets; the map shows two, UMAP begins with all."""
 _INT16 = 32_767
-
-
-def of_report(found: Report) -> dict[str, list[dict[str, Any]]]:
-    """What a page shows of tables: maps, and how alike runs with other seeds are."""
-    return {"maps": of_best(found.records), "stability": table_vectors.over_seeds(found.groups)}
 
 
 def of_best(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -1,19 +1,29 @@
-"""Verifies a run: whether its record is as it was written, and whether running it again gives the same bits."""
+"""Verifies a run: whether its record is as it was written, and whether running it again gives the same bits.
+
+It runs again here, or by `python -m embexp.runs.verification DIRECTORY`. Compared are every number and every
+checkpoint, but not times, memory, and the sizes of graphs, in which names of layers depend on what else the process
+did.
+"""
 
 from __future__ import annotations
 
 import collections
 import hashlib
 import json
+import os
+import re
 import shlex
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from embexp.errors import DataError, NotARunError, RunError, UsageError
+from embexp.checkpoints import store
+from embexp.errors import DataError, EmbexpError, NotARunError, RunError, UsageError
 from embexp.records import differences, inventory
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder, check_code, named_functions
@@ -21,11 +31,306 @@ from embexp.records.identity import DECIDES_NOTHING
 from embexp.records.inventory import Change
 from embexp.records.outputs import check_place
 from embexp.reports.jobs import noted_inventory, record_changes
-from embexp.runs import rerun as running
-from embexp.runs.rerun import Again, compare, compare_studies, without_neighbours
+from embexp.runs import runs_compared
+from embexp.runs.kernels import Kernels
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
-from embexp.system import machine_faults
+from embexp.specs.running import OnError, Save, VectorTests
+from embexp.specs.studies.choices import NoStudy
+from embexp.specs.tracking import NoTracking
+from embexp.system import digests, machine, machine_faults
+from embexp.system.printable import print
+from embexp.training.baseline import FITTED
+from embexp.training.loop import Replay
+
+_NO_RESULT = ("run_id", "throughput", "fused_operations", "resumed_at", "baseline_fits", "vectors", "warnings")
+"""Keys of summary.json that may differ: `run_id` is a circumstance. Fitted baselines are not fitted again, and vectors
+take no tests again: their tables are compared, and the files may be gone. Warnings are sentences about values that are
+compared themselves, or about what is not done again, such as tracking."""
+_OF_THE_PROCESS = ("seconds", "peak_anonymous_bytes", "graph_def_bytes", "total_graph_def_bytes")
+"""The same of its `initialization`."""
+_OF_MESSAGES = ("shares_files", "rooms", "enlarged", "padding", "exchange_seconds", "transport")
+"""The same of its `cluster`: a run that was resumed began again with small messages, and took another time. Runs of
+earlier versions have a `transport`."""
+_VARIABLE = re.compile(r" \([^()]*\)")
+"""The name of a variable behind its path, see `_OF_THE_PROCESS`."""
+_TOUCHED = "touched.npz"
+_REFUSED = 3
+"""Exit status of the process if the run fails for a reason that its last lines tell."""
+
+
+def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()) -> tuple[list[Difference], list[str]]:
+    """Compares a recorded run with the new one.
+
+    Args:
+        again: of the new one, which has saved checkpoints after the same steps.
+        beside: names of the runs beside it, in a study, from whose checkpoints it may start: they are compared
+            themselves, and their paths and digests of files differ.
+
+    Returns:
+        What differs, the earliest step first; and what was compared.
+
+    Raises:
+        DataError: a file of the record is damaged.
+    """
+    results = runs_compared.compare_results(folder, again)
+    weights = () if results.weights is None else results.weights.differences
+    of_steps, compared = _steps(folder, again)
+    by_step = sorted(
+        [*results.metrics.differences, *of_steps], key=lambda each: float("inf") if each.step is None else each.step
+    )
+    others: list[Difference] = []
+    if folder.final_checkpoint.is_dir() and again.final_checkpoint.is_dir():  # whose tensors are compared anyway
+        others += _states(folder.final_checkpoint, again.final_checkpoint)
+    if folder.best_checkpoint.is_dir():
+        others += _checkpoints(folder.best_checkpoint, again.best_checkpoint)
+    others += _files(folder, again)
+    found = [*by_step, *_summaries(folder.read_summary(), again.read_summary()), *weights, *others]
+    lines = [f"{results.metrics.lines:,} lines of metrics.jsonl", "all numbers of summary.json that are no times"]
+    if results.digests:
+        lines.append(f"{results.digests} {'table' if results.digests == 1 else 'tables'} by digest")
+    if results.weights is not None:
+        lines.append(f"{results.weights.tensors} tensors of the final checkpoint, byte for byte")
+    return without_neighbours(found, beside), [*lines, *compared, *results.not_compared]
+
+
+def compare_studies(folder: RunFolder, again: RunFolder) -> list[Difference]:
+    """What differs between the summaries of a recorded study and of the same study done again."""
+    found = between(Kind.SUMMARY, *(json.loads(each.summary.read_bytes()) for each in (folder, again)))
+    return [each for each in found if not re.search(r"seconds|run_id|digest_|directory|^warnings", each.name)]
+
+
+def _summaries(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    found = []
+    for each in between(Kind.SUMMARY, _without_times(a), _without_times(b)):
+        of_table = each.name.startswith("tables.")
+        found.append(replace(each, kind=Kind.TABLE, name=each.name.removeprefix("tables.")) if of_table else each)
+    return found
+
+
+def _without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """A summary, or that of a checkpoint, without what need not be the same again."""
+    kept = {key: value for key, value in summary.items() if key not in _NO_RESULT}
+    kept["initialization"] = {key: value for key, value in kept["initialization"].items() if key not in _OF_THE_PROCESS}
+    if "cluster" in kept:
+        kept["cluster"] = {key: value for key, value in kept["cluster"].items() if key not in _OF_MESSAGES}
+    if isinstance(kept.get("baselines"), Mapping):
+        kept["baselines"] = {name: values for name, values in kept["baselines"].items() if name not in FITTED}
+    if restored := kept.get("restored"):
+        unnamed = {key: [_VARIABLE.sub("", str(each)) for each in restored[key]] for key in ("restored", "left_out")}
+        kept["restored"] = {**restored, **unnamed}
+    return kept
+
+
+def _steps(folder: RunFolder, again: RunFolder) -> tuple[list[Difference], list[str]]:
+    """What differs in the checkpoints of steps: the first that differ in detail, the later ones by name."""
+    found: list[Difference] = []
+    equal: int | None = None
+    steps = store.step_directories(folder.checkpoints)
+    for path in steps:
+        step = int(path.name.removeprefix("step_"))
+        here = [replace(checkpoint, step=step) for checkpoint in _checkpoints(path, again.checkpoints / path.name)]
+        if not here:
+            equal = step if not found else equal
+        elif not found:
+            since = "" if equal is None else f"after step {equal:,} the checkpoints are equal"
+            found = [replace(each, note="; ".join(filter(None, (each.note, since)))) for each in here]
+        else:
+            found.append(Difference(Kind.CHECKPOINT, path.name, step=step, note=f"{here[0].label} differs, too"))
+    if not steps or found:
+        return found, []
+    return found, [f"checkpoints up to step {equal:,}"]
+
+
+def _checkpoints(a: Path, b: Path) -> list[Difference]:
+    """What differs between two checkpoints: tensors, and the state of the training."""
+    if not b.is_dir():
+        return [Difference(Kind.CHECKPOINT, a.name, "a checkpoint")]
+    return [*runs_compared.compare_weights(a, b).differences, *_states(a, b)]
+
+
+def _states(a: Path, b: Path) -> Iterator[Difference]:
+    """What differs between `state.json` and `touched.npz` of two checkpoints."""
+    of_a, of_b = _state(a), _state(b)
+    if of_a is not None and of_b is not None:
+        yield from between(Kind.CHECKPOINT, of_a, of_b, prefix=f"{a.name}/{store.STATE}")
+    else:
+        yield from _unlike(a.parent, b.parent, [f"{a.name}/{store.STATE}"], Kind.CHECKPOINT)
+    yield from _unlike(a.parent, b.parent, [f"{a.name}/{_TOUCHED}"], Kind.CHECKPOINT)
+
+
+def _state(directory: Path) -> dict[str, Any] | None:
+    """How the training stood at a checkpoint; None: there is no file of it."""
+    path = directory / store.STATE
+    try:
+        content = json.loads(path.read_bytes())
+        kept = {key: content[key] for key in ("outcome", "stopping", "drift")}
+        return {**kept, "summary": _without_times(content["summary"])}
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+
+
+def _files(folder: RunFolder, again: RunFolder) -> Iterator[Difference]:
+    """What differs between vocabularies, coverage, and what was fitted to numeric columns."""
+    names = {
+        path.relative_to(each.path).as_posix()
+        for each in (folder, again)
+        for path in each.vocabularies.glob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
+    yield from _unlike(folder.path, again.path, [*sorted(names), folder.numbers.name], Kind.FILE)
+    if folder.coverage.is_file() and again.coverage.is_file():
+        try:
+            contents = [json.loads(each.coverage.read_bytes()) for each in (folder, again)]
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{folder.coverage} is damaged: {error}") from None
+        yield from between(Kind.FILE, *contents, prefix=folder.coverage.name)
+    else:
+        yield from _unlike(folder.path, again.path, [folder.coverage.name], Kind.FILE)
+
+
+def _unlike(a: Path, b: Path, names: Collection[str], kind: Kind) -> Iterator[Difference]:
+    """The files of two folders that differ in a byte, or that one of the two lacks."""
+    for name in names:
+        in_a, in_b = (a / name).is_file(), (b / name).is_file()
+        if in_a != in_b:
+            yield Difference(kind, name, "a file" if in_a else None, "a file" if in_b else None)
+        elif in_a and digests.of_file(a / name) != digests.of_file(b / name):
+            yield Difference(kind, name, note="other bytes")
+
+
+def without_neighbours(found: Collection[Difference], names: Collection[str]) -> list[Difference]:
+    """Without the paths and digests of the runs that are next to a run of a study, which are compared themselves.
+
+    Args:
+        names: of those runs.
+    """
+    paths = {each.name.removesuffix(".path"): (each.a, each.b) for each in found if each.name.endswith(".path")}
+    places = {
+        place
+        for place, (a, b) in paths.items()
+        if isinstance(a, str) and isinstance(b, str) and Path(a).is_absolute() and Path(a).name == Path(b).name
+        if Path(a).name in names
+    }
+    theirs = {f"{place}.{key}" for place in places for key in ("path", "digest")}
+    return [each for each in found if each.name not in theirs and not (each.kind is Kind.DATA and each.name in places)]
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A recorded run or study that is to be run again.
+
+    Attributes:
+        spec: of the run, without output that is not compared.
+        replay: how it follows the recorded run; None for a study.
+        kernels: those of the recorded run.
+    """
+
+    spec: RunSpec
+    replay: Replay | None = None
+    kernels: Kernels = field(default_factory=Kernels)
+
+    def load_tensorflow(self) -> None:
+        """Loads TensorFlow with the kernels of the run, in a process that does nothing else."""
+        self.kernels.repeat_pieces()
+        self.kernels.load_tensorflow()
+
+
+Again = Callable[[Rerun, Path], object]
+"""Runs a recorded spec again in an empty directory.
+
+Raises:
+    RunError: it fails.
+"""
+
+
+def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
+    """How a run is run again, so that it can be compared with the recorded one.
+
+    It saves checkpoints after the steps of those that the record has, and ends where the recorded one was interrupted.
+    """
+    # What changes no result is left at its default, but for what the comparison needs.
+    others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint"}
+    defaults = {name: RunSpec.model_fields[name].default for name in others}
+    spec = folder.recorded_spec().model_copy(update=defaults)
+    less = {"tensorboard": False, "plots": False, "baselines": False, "vectors": VectorTests()}
+    output = spec.output.model_copy(update=less)
+    spec = spec.model_copy(update={"tracking": NoTracking()})
+    first = folder  # of a study, one of its runs
+    if not folder.manifest.exists():
+        first = RunFolder(min(folder.path.rglob(folder.manifest.name), default=folder.manifest).parent)
+    manifest = first.read_manifest() if first.manifest.exists() else {}
+    kernels = Kernels.of_manifest(manifest, portable=spec.strategy.portable)
+    if not isinstance(spec.study, NoStudy):
+        return Rerun(spec.model_copy(update={"output": output}), kernels=kernels)
+    steps = [int(path.name.removeprefix("step_")) for path in store.step_directories(folder.checkpoints)]
+    replay = Replay(steps, int(summary["steps"]) if summary["status"] == "interrupted" else None)
+    at_end = Save.END if folder.final_checkpoint.is_dir() else Save.NEVER
+    settings = {
+        "save": Save.TRAINING if replay.stops else at_end,
+        "every_steps": None,
+        "every_minutes": None,
+        "keep": None,
+        "incremental": None,
+        "on_error": OnError.STOP,
+    }
+    checkpoint = spec.checkpoint.model_copy(update=settings)
+    return Rerun(spec.model_copy(update={"output": output, "checkpoint": checkpoint}), replay, kernels)
+
+
+def in_own_process(rerun: Rerun, directory: Path) -> None:
+    """Runs a recorded spec in a new process, as numbers of threads and devices can't change in this one.
+
+    Args:
+        directory: an existing, empty directory.
+
+    Raises:
+        RunError: it fails.
+    """
+    request = {"spec": rerun.spec.model_dump(mode="json"), "kernels": asdict(rerun.kernels)}
+    if rerun.replay is not None:
+        request["replay"] = {"save_at": list(rerun.replay.save_at), "stop_after": rerun.replay.stop_after}
+    variables = dict(os.environ)
+    if rerun.kernels.portable:
+        variables |= machine.portable_flags()
+    if named_functions(rerun.spec):  # which this process may find by a path that was added to sys.path
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "embexp.runs.verification", str(directory)],
+        input=json.dumps(request),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=variables,
+    )
+    if ended.returncode == _REFUSED:
+        raise RunError(ended.stderr.strip())
+    if ended.returncode:
+        last = "\n".join(ended.stderr.strip().splitlines()[-5:])
+        raise RunError(f"the process that was to run it again ended with exit status {ended.returncode}:\n{last}")
+
+
+def main() -> int:
+    """Runs the spec on standard input in the directory of the first argument."""
+    request = json.load(sys.stdin)
+    spec = RunSpec.model_validate(request["spec"])
+    Rerun(spec, kernels=Kernels(**request["kernels"])).load_tensorflow()
+    from embexp.runs import experiment
+
+    replay = Replay(**request["replay"]) if "replay" in request else None
+    try:
+        experiment.run(spec, Path(sys.argv[1]), replay=replay)
+    except EmbexpError as error:
+        print(error, file=sys.stderr)
+        return _REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
 
 
 @dataclass(frozen=True)
@@ -100,7 +405,7 @@ def verify(
     *,
     allow_code: Sequence[str] = (),
     keep: Path | None = None,
-    again: Again = running.in_own_process,
+    again: Again = in_own_process,
     say: Callable[[Record], object] = lambda record: None,
 ) -> Verification:
     """Compares a run, or a study, with its inventory; runs it again from its record and compares all results.
@@ -125,7 +430,7 @@ def verify(
         check_code(named_functions(spec), allow_code, record=folder.spec)
         record = record_of(directory)
         say(record)
-        rerun = running.planned(folder, _ended(folder))
+        rerun = planned(folder, _ended(folder))
         tracking.check_addresses([rerun.spec], folder.spec)
         if folder.metrics.exists():
             collections.deque(folder.read_metrics(), maxlen=0)  # damage is no reason to train

@@ -29,7 +29,7 @@ class LossOfTask(Choice):
     """The loss that follows from task and model."""
 
     kind: Literal["of_task"] = "of_task"
-    implementation = "embexp.training.models.losses:of_task"
+    implementation = "embexp.training.models:of_task"
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task from which no loss follows."""
@@ -41,7 +41,7 @@ class CustomLoss(NamedCode):
     """The user's own function: `function(labels, logits, **args)` returns the loss of each example."""
 
     kind: Literal["custom"] = "custom"
-    implementation = "embexp.training.models.losses:custom"
+    implementation = "embexp.training.models:custom_loss"
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task whose loss compares candidates."""

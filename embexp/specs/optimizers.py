@@ -321,7 +321,7 @@ class DenseSGD(_KerasOptimizer):
     """keras.optimizers.SGD."""
 
     kind: Literal["sgd"] = "sgd"
-    implementation = "embexp.training.models.dense_optimizer:sgd"
+    implementation = "embexp.training.models:sgd"
     slots = 0
     learning_rate: Positive = 0.01
     momentum: Fraction = 0.0
@@ -332,7 +332,7 @@ class DenseAdagrad(_KerasOptimizer):
     """keras.optimizers.Adagrad."""
 
     kind: Literal["adagrad"] = "adagrad"
-    implementation = "embexp.training.models.dense_optimizer:adagrad"
+    implementation = "embexp.training.models:adagrad"
     slots = 1
     learning_rate: Positive = 0.001
     initial_accumulator_value: Positive = 0.1
@@ -343,7 +343,7 @@ class DenseAdam(_KerasOptimizer):
     """keras.optimizers.Adam."""
 
     kind: Literal["adam"] = "adam"
-    implementation = "embexp.training.models.dense_optimizer:adam"
+    implementation = "embexp.training.models:adam"
     slots = 2
     learning_rate: Positive = 0.001
     beta_1: Fraction = 0.9
@@ -355,7 +355,7 @@ class CustomDenseOptimizer(NamedCode, _DenseOptimizer):
     """The user's own function: `function(learning_rate, **args)` returns a `keras.optimizers.Optimizer`."""
 
     kind: Literal["custom"] = "custom"
-    implementation = "embexp.training.models.dense_optimizer:custom"
+    implementation = "embexp.training.models:custom_optimizer"
     slots = 2
     """What most have."""
 

@@ -17,14 +17,10 @@ from embexp.specs import fields
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
-    from embexp.specs.tables import Feature
 
 
 SOURCE, RELATION, CANDIDATES = "source", "relation", "candidates"
 """Id columns of queries, whose answers are ranked among candidates."""
-ALL_RELATIONS = "relation.all"
-"""Id column of every relation, int32 [1, R], where a model predicts relations; it is a feature of that name, too. No
-feature of a config has a dot."""
 KNOWN = "known"
 """Id column of all known answers of each query: in an evaluation, and those of the training split in KvsAll."""
 
@@ -133,7 +129,7 @@ class Task(str):
         loss_unit: what that is, on the axis of a plot, where the loss is no metric.
         losses: choices of the loss that it takes, for messages.
         reference: `module:object` of the constant prediction that a model must beat, see `training.baseline`; "": none.
-        serving: `module:function` that makes a served model, see `embexp.runs.serving.saved_model`.
+        serving: `module:function` that makes a served model, see `embexp.runs.serving`.
         evaluator: `module:class` of its evaluation, see `embexp.runs.evaluations`.
     """
 
@@ -181,10 +177,6 @@ class Task(str):
 
     def compared(self, spec: RunSpec) -> dict[str, Compared]:
         """What a step looks up beside its examples, by feature."""
-        return {}
-
-    def further_features(self, spec: RunSpec, data: Any) -> dict[str, Feature]:
-        """Features that no config has, by their column in training batches, whose rows are all looked up."""
         return {}
 
     def memory_lines(self, spec: RunSpec, data: Any) -> Iterator[str]:

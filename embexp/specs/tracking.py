@@ -44,7 +44,7 @@ _RULE = "a record may come from somebody else, and this connects to another mach
 
 
 class _Tracking(Choice):
-    """Base class of trackers; the implementation is an `embexp.reports.tracking.Tracker`, None without one."""
+    """Base class of trackers; the implementation is an `embexp.reports.trackers.Tracker`, None without one."""
 
     kind: str
     install: ClassVar[str] = ""

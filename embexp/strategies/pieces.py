@@ -7,6 +7,7 @@ a pool of as many threads gives the same bits; it is slower where there are fewe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,15 @@ def cut(pieces: int, device: str | None = None) -> None:
     for name in own:
         with tf.device(name):
             library.embexp_pieces(pieces=_in_force)
+
+
+def cut_again(pieces: int) -> None:
+    """Has this process cut operations as a run did that has ended, see `cut`, whatever it has computed before."""
+    if native.library(_LIBRARY) is not None:
+        cut(pieces)
+        return
+    with contextlib.suppress(RuntimeError):  # TensorFlow ran before, with other numbers of threads
+        _set("intra", machine.pieces(pieces))
 
 
 def _out_of_clusters() -> list[str]:

@@ -27,7 +27,7 @@ from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.loop import Runtime
 from embexp.training.one_vs_all import Part
-from embexp.training.step import Assembly, ReplicaBatch, Replication, relations_of
+from embexp.training.step import Assembly, ReplicaBatch, Replication
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Strategy(Replication, ABC):
         return tf.distribute.get_replica_context().replica_id_in_sync_group
 
     def facts(self) -> dict[str, Any]:
-        """What the summary says of how rows are shared; empty where they are not."""
+        """What it adds to the summary of a run, such as how rows are shared; `warnings` are added to the others."""
         return {}
 
     def timing(self) -> dict[str, Any]:
@@ -259,8 +259,7 @@ class OneDevice(Strategy):
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
         """Calls `function` once, with the whole batch."""
         with self.scope():
-            known, relations = batch.ids.get(KNOWN), relations_of(batch)
-            return function(ReplicaBatch(batch.dense, batch.labels, known=known, relations=relations))
+            return function(ReplicaBatch(batch.dense, batch.labels, known=batch.ids.get(KNOWN)))
 
     def total(self, results: Any) -> Any:
         """The result of the one replica."""

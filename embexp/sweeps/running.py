@@ -159,7 +159,7 @@ class Runner:
 
         with interruption.finished_first():
             self.ledger.add([], {TABLES_NOTED: {}})
-            write_reports(self._sweep, self.shown.console, table_maps.of_report)
+            write_reports(self._sweep, self.shown.console, table_maps.of_best)
             self.ledger.add([], {TABLES_NOTED: table_digests(self._sweep)})
         return all(job.state.is_settled for job in self.ledger.jobs())
 

@@ -52,7 +52,7 @@ PORTABLE = "EMBEXP_PORTABLE"
 """The environment variable by which fused operations have the bits of `native_code/portable.cc`."""
 _FEWEST_PIECES = 4
 """With 8, small steps on two cores take a sixth longer."""
-_MOST_PIECES = 1 << 20
+MOST_PIECES = 1 << 20
 _ASKED = "tensorflow.python.util._pywrap_util_port"
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
@@ -125,7 +125,7 @@ def pieces(wanted: int = 0) -> int:
             two, where that is more.
     """
     repeated = _number(PIECES)
-    if not 0 < repeated <= _MOST_PIECES:  # what nobody but `verify` sets does not end a run
+    if not 0 < repeated <= MOST_PIECES:  # what nobody but `verify` sets does not end a run
         repeated = 0
     return wanted or repeated or max(_FEWEST_PIECES, 1 << (os.cpu_count() or 1).bit_length() - 1)
 

@@ -59,7 +59,7 @@ class OneVsAll:
     """
 
     def __init__(self, model: keras.Model, kind: RankingLoss, label_smoothing: float) -> None:
-        """Takes a model of knowledge graphs, and the settings of `losses.ranking`."""
+        """Takes a model of knowledge graphs, and the settings of `fields.graphs.models.ranking`."""
         self._scoring = next(layer for layer in model.layers if isinstance(layer, Scoring))
         inputs = {each.name: each for each in model.inputs if each.name != CANDIDATES}
         self.query = keras.Model(inputs=inputs, outputs=self._scoring.input[0], name="queries")
@@ -170,7 +170,7 @@ def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positiv
     """The loss of each query, [b], and its gradient by the scores: [b, C], to be multiplied by [b, 1].
 
     With target y = (1 - e) t + e / C, where t is 1 for each of K positives (binary), or 1 / K (softmax). See
-    `losses.ranking`, and for K > 1 Dettmers et al. 2018 and Ruffinelli et al. 2020.
+    `fields.graphs.models.ranking`, and for K > 1 Dettmers et al. 2018 and Ruffinelli et al. 2020.
     """
     answers, count = positives.answers, tf.cast(tf.shape(scores)[1], tf.float32)
     softmax = kind is RankingLoss.SOFTMAX

@@ -14,7 +14,7 @@ from embexp.cli import commands
 from embexp.cli.commands import export
 from embexp.config import composition
 from embexp.records.folder import RunFolder
-from embexp.runs import exporting
+from embexp.runs import finished
 from embexp.specs import fields
 from tests import short_runs
 
@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_kinds_are_those_of_python() -> None:
-    assert (*exporting.ExportKind, *fields.names("exports")) == export.KINDS
+    assert (*finished.ExportKind, *fields.names("exports")) == export.KINDS
 
 
 def test_it_says_what_it_wrote(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

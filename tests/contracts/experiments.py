@@ -18,8 +18,9 @@ from embexp.fields.columns.tasks import REGRESSION
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
 from embexp.runs import execute
+from embexp.runs.execute import start
 from embexp.runs.prepare import PreparedTables
-from embexp.runs.runtimes.execution import Blueprint, Execution, start
+from embexp.runs.runtimes.execution import Blueprint, Execution
 from embexp.specs.data.choices import Clicks
 from embexp.specs.models import MLP
 from embexp.specs.optimizers import DenseSGD

@@ -19,7 +19,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.strategies import CPU, Mirrored, TPUSimulator
 from embexp.strategies.mirrored import sizes
 from embexp.system import digests
-from embexp.training.models import build as models
+from embexp.training import models
 from tests import checkpoint_values
 from tests.contracts import experiments
 from tests.contracts.experiments import RATE

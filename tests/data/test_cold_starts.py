@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import embexp
 from embexp.errors import DataError
-from embexp.fields.recommendation.newcomers import drawn
+from embexp.fields.recommendation.data import drawn
 from embexp.runs.prepare import read_data
 from embexp.system.parallel import quiet
 

@@ -17,7 +17,7 @@ from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.fields.texts import text_examples
-from embexp.fields.texts.texts import Corpus, Text
+from embexp.fields.texts.texts import Corpus, Document
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
 from embexp.specs.freezing import FreezeRows
@@ -125,7 +125,7 @@ def test_classes_with_thousands_of_digits(tmp_path: Path) -> None:
 
 def test_long_texts_are_taken_apart_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_examples, "_CHARACTERS", 25)
-    texts = [Text("x" * 10, None, Path("f"), "", 0.0) for _ in range(7)]
+    texts = [Document("x" * 10, None, Path("f"), "", 0.0) for _ in range(7)]
     assert [len(some) for some in text_examples._portions(texts)] == [3, 3, 1]
 
 

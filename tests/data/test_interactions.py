@@ -16,7 +16,7 @@ from embexp.data.examples import Examples
 from embexp.data.histories import with_histories
 from embexp.errors import DataError
 from embexp.fields.recommendation.batches import Items
-from embexp.fields.recommendation.interactions import interactions
+from embexp.fields.recommendation.data import interactions
 from embexp.fields.recommendation.specs import BPR, SampledSoftmax
 
 Pair = tuple[int, int]

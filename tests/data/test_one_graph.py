@@ -19,7 +19,7 @@ from embexp.data.columns import Columns
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
-from embexp.fields.graphs import ntriples
+from embexp.fields.graphs import triples as ntriples
 from embexp.fields.graphs.queries import Lines, divided
 from embexp.fields.graphs.specs import GraphSplit, Triples
 from embexp.fields.graphs.triples import files_of, lines_of

@@ -20,7 +20,7 @@ from embexp.data.overlap import Overlap
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError, VocabularyError
-from embexp.fields.graphs.batches import Entities, all_entities
+from embexp.fields.graphs.evaluation import Entities, all_entities
 from embexp.fields.graphs.queries import Candidates, answer_shares, distinct_queries, head_predictions, known_answers
 from embexp.fields.graphs.specs import Place, Triples
 from embexp.specs.tables import Feature

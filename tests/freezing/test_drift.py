@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import embexp
-from embexp.freezing import drift
-from embexp.freezing.drift import Origin, draw_sample
+from embexp.freezing import watching
+from embexp.freezing.watching import Origin, draw_sample
 from embexp.runs import run as single
 from embexp.specs.optimizers import SGD
 from embexp.specs.tables import Combiner, Feature
@@ -118,7 +118,7 @@ def test_no_second_copy_of_the_table_is_held() -> None:
     found = origin.full_drift(now)
     assert tracemalloc.get_traced_memory()[1] < 0.3 * values.nbytes
     tracemalloc.stop()
-    assert len(origin.sample) == drift.MOST_SAMPLED
+    assert len(origin.sample) == watching.MOST_SAMPLED
     assert (found.rows, found.mean) == (400_000, pytest.approx(1.0, rel=1e-6))
     origin.close()
 

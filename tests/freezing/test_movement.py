@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embexp.freezing import drift
-from embexp.freezing.drift import Movement
+from embexp.freezing import watching
+from embexp.freezing.watching import Movement
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, TableOptimizer
 from embexp.system.arrays import ArrayRows
 
@@ -33,7 +33,9 @@ class Table:
 
 
 def measured(table: Table, first: np.ndarray, trained: np.ndarray, optimizer: TableOptimizer | None = None) -> Any:
-    return drift.measure_movement(table, ArrayRows(first), trained, optimizer or Adagrad(initial_accumulator_value=0.1))  # type: ignore[arg-type]
+    return watching.measure_movement(
+        table, ArrayRows(first), trained, optimizer or Adagrad(initial_accumulator_value=0.1)
+    )  # type: ignore[arg-type]
 
 
 def test_the_median_over_trained_rows() -> None:
@@ -52,8 +54,8 @@ def test_the_median_over_trained_rows() -> None:
 def test_only_a_sample_is_read() -> None:
     first = np.ones((100_000, 2), np.float32)
     table = Table(2 * first)
-    assert measured(table, first, np.ones(100_000, np.bool_)) == Movement(drift.MOST_ROWS, 1.0)
-    assert table.taken == drift.MOST_ROWS
+    assert measured(table, first, np.ones(100_000, np.bool_)) == Movement(watching.MOST_ROWS, 1.0)
+    assert table.taken == watching.MOST_ROWS
 
 
 def test_what_is_not_known() -> None:
@@ -84,7 +86,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_which_tables_are_told(name: str) -> None:
     optimizer, median, accumulated, learned, cause = CASES[name]
-    found = drift.movement_warnings({"a": Movement(9, median, accumulated)}, of(optimizer, "a"), learned=learned)
+    found = watching.movement_warnings({"a": Movement(9, median, accumulated)}, of(optimizer, "a"), learned=learned)
     assert bool(found) == (cause is not None)
     if cause is not None:
         assert found[0].startswith(f"tables.a: trained rows hardly moved, by {median:.2g} of their initial norm")
@@ -97,14 +99,14 @@ def test_small_gradients_of_small_errors_are_no_fault_of_the_accumulator(left: f
     """Where another column tells the label, nothing is left for the rows to learn."""
     optimizer = Adagrad(initial_accumulator_value=0.1)
     movements = {"a": Movement(9, 0.002, 1e-6)}
-    lines = drift.movement_warnings(movements, of(optimizer, "a"), learned=True, loss_left=left)
+    lines = watching.movement_warnings(movements, of(optimizer, "a"), learned=True, loss_left=left)
     assert bool(lines) == told
 
 
 def test_tables_with_the_same_cause_share_a_line_with_the_remedy() -> None:
     optimizer = Adagrad(learning_rate=0.001, initial_accumulator_value=0.1)
     movements = {name: Movement(9, 0.003, 2.5e-6) for name in ("user", "item", "own")}
-    assert drift.movement_warnings(movements, of(optimizer, *movements), learned=True) == [
+    assert watching.movement_warnings(movements, of(optimizer, *movements), learned=True) == [
         "tables.user, tables.item: trained rows hardly moved, by 0.003, 0.003 of their initial norm in the median:"
         " optimizer.initial_accumulator_value = 0.1 is far above the squared gradients that were added to it, 2.5e-06,"
         " and makes every step short; set it to 1e-07 or less",

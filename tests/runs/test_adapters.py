@@ -17,9 +17,8 @@ from embexp.fields.columns.specs import Dot
 from embexp.runs import run as single
 from embexp.runs import verification
 from embexp.specs.models import MLP
+from embexp.training import models
 from embexp.training.loop import Replay
-from embexp.training.models import build as models
-from embexp.training.models import layers
 from tests.runs import test_histories as histories
 
 ITEMS, WIDE, DIM = 60, 24, 16
@@ -62,7 +61,7 @@ def with_adapter(model: Any, outputs: int = 1) -> keras.Model:
     """Of two features that share a matrix, one of them a sequence, and one without."""
     inner = {"user": (3,), "item": (3,)} if isinstance(model, Dot) else {"user": (3,), "item": (3,), "seen": (4, 3)}
     outer = {name: (*shape[:-1], 5) if name != "user" else shape for name, shape in inner.items()}
-    made = models.build(model, shapes=inner, dense_width=0, output_bias=0.0, seed=0, outputs=outputs)
+    made = models.build_model(model, shapes=inner, dense_width=0, output_bias=0.0, seed=0, outputs=outputs)
     adapters = {name: ("item", 3) for name in outer if name != "user"}
     return models.adapted(made, shapes=outer, dense_width=0, adapters=adapters, seed=0)
 
@@ -116,7 +115,7 @@ def test_wide_rows_stay_in_their_file_and_the_matrix_learns(finished: single.Run
     assert summary["tables"]["item"]["storage"] == "memory_map"
     assert summary["freeze"]["item"]["frozen_rows_changed"] == 0
     np.testing.assert_array_equal(embexp.load_run(finished.directory).table("item"), np.load(folder / "item.npy"))
-    start = layers.glorot(0, MATRIX)((WIDE, DIM)).numpy()
+    start = models.glorot(0, MATRIX)((WIDE, DIM)).numpy()
     learned = weights(embexp.load_run(finished.directory).model)[MATRIX].numpy()
     assert (np.abs(learned - start) > 1e-6).mean() > 0.9
     assert verification.verify(finished.directory).identical

@@ -13,8 +13,7 @@ import pytest
 import embexp
 from embexp.errors import DataError
 from embexp.runs import experiment
-from embexp.runs.exporting import export
-from embexp.runs.finished import Run, load_run
+from embexp.runs.finished import Run, export, load_run
 from embexp.runs.prepare import check_recorded_data
 
 QUIET = ["output.plots=false", "output.tensorboard=false", "output.baselines=false", "output.digests=false"]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import embexp
 from embexp.errors import NotARunError, RunError
 from embexp.records import inventory
-from embexp.runs import exporting
+from embexp.runs import finished as exporting
 from embexp.runs import run as single
 
 USERS, ITEMS, EXAMPLES, DIM = 12, 15, 240, 4

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 import embexp
 from embexp.data import batches
-from embexp.fields.texts.serving import words_of_texts
+from embexp.fields.texts.models import words_of_texts
 from embexp.fields.texts.specs import Words
 from embexp.fields.texts.texts import with_ngrams
 from embexp.fields.texts.texts import words as python_words
 from embexp.runs import run as single
+from embexp.runs import serving
 from embexp.runs.evaluations import predictions
 from embexp.runs.prepare import read_data
-from embexp.runs.serving import saved_model
 from embexp.system.parallel import quiet
 from tests import planted_triples, short_runs
 from tests.thoroughness import examples, left_out
@@ -190,7 +190,7 @@ def _check_best(found: dict[str, Any], scores: np.ndarray, tokens: list[str]) ->
 @given(st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=6, unique=True))
 @example(["Shop", "shop", "SHOP_2", "a b", "a_b", "Ä", "1", "_1"])
 def test_names_of_columns_are_arguments_that_tensorflow_takes(names: list[str]) -> None:
-    found = saved_model._arguments([], names, [])
+    found = serving._arguments([], names, [])
     assert found.keys() == set(names)
     specs = {own: tf.TensorSpec([None], tf.float32) for own in found.values()}
     traced = tf.function(lambda **given: {"out": tf.add_n(list(given.values()))}, autograph=False)

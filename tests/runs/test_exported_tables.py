@@ -18,7 +18,7 @@ from werkzeug.test import Client
 import embexp
 from embexp.cli import commands
 from embexp.errors import DataError
-from embexp.runs import exporting
+from embexp.runs import finished as exporting
 from embexp.runs import run as single
 from embexp.vectors.file_source import open_vectors
 

@@ -9,7 +9,7 @@ import pytest
 
 from embexp.fields.columns import simple_models
 from embexp.reports.results import fits, metric_rows
-from embexp.runs import rerun
+from embexp.runs import verification
 from embexp.runs.verification import verify
 from tests import short_runs
 
@@ -21,7 +21,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> short_runs.Run:
     return short_runs.runner(tmp_path_factory)
 
 
-def in_this_process(again: rerun.Rerun, directory: Path) -> None:
+def in_this_process(again: verification.Rerun, directory: Path) -> None:
     from embexp.runs import experiment
 
     assert not again.spec.output.baselines

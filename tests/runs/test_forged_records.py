@@ -22,7 +22,7 @@ from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.runs import experiment, verification
 from embexp.runs import run as single
-from embexp.runs.rerun import Rerun
+from embexp.runs.verification import Rerun
 from embexp.system.tensor_bundle.index import read_index
 from tests import thoroughness
 

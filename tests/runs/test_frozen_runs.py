@@ -22,7 +22,7 @@ from embexp.specs.run import RunSpec, rule_faults
 from embexp.system import digests
 from embexp.tables import row_engine
 from embexp.tables.optimizers import Moving, RowGroups
-from embexp.training.models.build import build
+from embexp.training.models import build_model as build
 from tests import checkpoint_values, exact_training, random_graphs
 from tests.exact_rules import Values
 from tests.exact_training import Looked

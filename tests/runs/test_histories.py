@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.runs.exporting import export
+from embexp.runs.finished import export
 
 QUIET = ["output.plots=false", "output.tensorboard=false", "output.baselines=false", "output.digests=false"]
 Pairs = list[tuple[str, str, float]]

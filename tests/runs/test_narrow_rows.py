@@ -12,7 +12,7 @@ import pytest
 
 import embexp
 from embexp.errors import ConfigError
-from embexp.runs import exporting
+from embexp.runs import finished as exporting
 from embexp.runs import run as single
 from embexp.system import digests, native
 from tests import checkpoint_values

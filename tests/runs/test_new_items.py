@@ -13,9 +13,9 @@ from rich.console import Console
 import embexp
 from embexp.errors import DataError, UsageError
 from embexp.fields.recommendation import command
-from embexp.fields.recommendation.newcomers import drawn
+from embexp.fields.recommendation.data import drawn
 from embexp.records import inventory
-from embexp.runs import experiment, rerun
+from embexp.runs import experiment, verification
 from embexp.runs import run as single
 from embexp.runs.verification import verify
 
@@ -213,7 +213,7 @@ def test_it_is_resumed_verified_and_shown(study: single.RunResult) -> None:
     assert tables("base") == before
     assert again.summary["metrics"] == study.summary["metrics"]
 
-    def here(planned: rerun.Rerun, directory: Path) -> None:
+    def here(planned: verification.Rerun, directory: Path) -> None:
         experiment.run(planned.spec, directory, replay=planned.replay)
 
     assert verify(study.directory, again=here).identical

@@ -10,7 +10,7 @@ import pytest
 
 import embexp
 from embexp.errors import CommandLineError, DataError, UsageError, VocabularyError
-from embexp.fields.recommendation import cold_starts, command, new_users
+from embexp.fields.recommendation import cold_starts, command
 from embexp.runs import run as single
 from embexp.runs.finished import Run, load_run
 
@@ -175,4 +175,4 @@ def test_the_command_reads_items_and_files(by_history: Run, tmp_path: Path, caps
     for text, message in (("user,item,stars\nann,i0,1\n", "no row is"), ("user,item,stars\nann,i0,much\n", "'stars'")):
         file.write_text(text)
         with pytest.raises(DataError, match=message):
-            new_users.read(by_history, str(file))
+            cold_starts.read_histories(by_history, str(file))

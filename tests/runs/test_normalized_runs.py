@@ -14,9 +14,9 @@ import embexp
 from embexp.cli import commands
 from embexp.data.vocabularies.vocabulary import HashVocabulary, TokenVocabulary, Vocabulary
 from embexp.errors import RunError
-from embexp.runs import exporting
+from embexp.runs import finished
 from embexp.runs import run as single
-from embexp.runs.serving.inputs import normalized, served
+from embexp.runs.serving import normalized, served
 from embexp.specs.vocabularies import Step, normalized_text
 
 TEXTS = [
@@ -87,7 +87,7 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cleaned = {"user": ["u1", "u2"], "item": ["caf\u00e91", "caf\u00e92"]}
     np.testing.assert_array_equal(run.predict(dirty), run.predict(cleaned))
     with pytest.raises(RunError, match=r"data\.normalize has the step nfc.*--as npy"):
-        exporting.export(tmp_path / "run", tmp_path / "model")
+        finished.export(tmp_path / "run", tmp_path / "model")
     assert not (tmp_path / "model").exists()
     (tmp_path / "q.csv").write_text("user,item\nU1 ,caf\u00e91.0\nu9,caf\u00e92\n", "utf-8")
     assert commands.main(["predict", str(tmp_path / "run"), "--data", str(tmp_path / "q.csv")]) == 0

@@ -14,7 +14,7 @@ import tensorflow as tf
 import embexp
 from embexp.errors import DataError
 from embexp.records import inventory
-from embexp.runs import exporting
+from embexp.runs import finished
 from embexp.runs import run as single
 from embexp.runs.prepare import prepare, read_data
 from embexp.specs.data.sources import Transform
@@ -113,7 +113,7 @@ def test_the_model_gets_what_numpy_makes_of_the_files(log: Path) -> None:
 
 @pytest.fixture(scope="module")
 def model(run: Path, folder: Path) -> Any:
-    return tf.saved_model.load(str(exporting.export(run, folder / "model").path))
+    return tf.saved_model.load(str(finished.export(run, folder / "model").path))
 
 
 def test_the_exported_model_takes_the_files_values(run: Path, model: Any, folder: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_exported_model_refuses_what_the_data_may_not_have(model: Any, signa
 
 def test_transforms_in_a_graph_are_those_of_numpy() -> None:
     from embexp.data.numbers import FittedColumn
-    from embexp.runs.serving import inputs as serving_inputs
+    from embexp.runs import serving as serving_inputs
 
     draw = np.random.default_rng(3)
     marks = tuple(np.sort(np.concatenate([draw.normal(size=50), np.zeros(9), [2.0] * 3])).tolist())
@@ -175,7 +175,7 @@ def test_what_was_fitted_is_needed_as_it_was(run: Path, log: Path, folder: Path)
         embexp.load_run(copy).predict(log)
     path.write_text(json.dumps(content).replace('"views"', '"clicks"'))
     with pytest.raises(DataError, match="was changed"):
-        exporting.export(copy, folder / "refused")
+        finished.export(copy, folder / "refused")
     from embexp.data import numbers
 
     numbers.write(numbers.read(run / "numeric_columns.json")[:2], path)

@@ -402,8 +402,8 @@ def planted(random: np.random.Generator, users: int, items: int) -> recommending
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(3, 400), st.integers(1, 500))
 @examples(8)
 def test_equal_scores_are_listed_by_number_in_the_graph_too(seed: int, users: int, items: int, k: int) -> None:
-    from embexp.fields.recommendation.best_items import BestItems
-    from embexp.runs.serving.inputs import served
+    from embexp.fields.recommendation.serving import BestItems
+    from embexp.runs.serving import served
 
     vectors = planted(np.random.default_rng(seed), users, items)
     graph = BestItems(vectors, *(served("x", each, Path()) for each in vectors.vocabularies))
@@ -421,7 +421,7 @@ def test_equal_scores_are_listed_by_number_in_the_graph_too(seed: int, users: in
 
 
 def test_vectors_that_are_not_finite_are_not_exported() -> None:
-    from embexp.fields.recommendation.best_items import BestItems
+    from embexp.fields.recommendation.serving import BestItems
 
     vectors = planted(np.random.default_rng(0), 2, 4)
     vectors.of_items[1, 0] = np.nan

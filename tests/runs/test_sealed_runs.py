@@ -20,7 +20,7 @@ from embexp.errors import DataError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.reports.results import Results
-from embexp.runs import experiment, exporting
+from embexp.runs import experiment, finished
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
 from embexp.runs.prepare import prepare
@@ -131,7 +131,7 @@ def test_a_vocabulary_that_was_changed_is_used_by_nothing(
         load_run(copy).vocabulary("user")
     for kind in ("npy", "savedmodel"):
         with pytest.raises(DataError, match=message):
-            exporting.export(copy, tmp_path / "out", kind)
+            finished.export(copy, tmp_path / "out", kind)
     with pytest.raises(DataError, match=message):
         earlier.open_run(copy, cache=tmp_path).vocabulary("user")
 

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 import embexp
 from embexp.records import identity
-from embexp.runs import exporting
+from embexp.runs import finished as exporting
 from embexp.runs import run as single
 from embexp.specs.run import inert_settings
-from embexp.training.models import build as models
+from embexp.training import models
 from tests import planted_data
 
 Run = Callable[..., single.RunResult]
@@ -96,7 +96,7 @@ def test_without_it_the_model_is_the_plain_one(run: Run) -> None:
 
 def test_the_formula() -> None:
     model = models.standardized(
-        models.build(
+        models.build_model(
             embexp.compose(["model=mlp"]).model, shapes={"user": (3,)}, dense_width=0, output_bias=0.0, seed=0
         ),
         shapes={"user": (3,)},

@@ -22,8 +22,9 @@ from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import experiment, runs_compared, verification
 from embexp.runs import run as single
-from embexp.runs.rerun import Rerun, in_own_process
+from embexp.runs.kernels import Kernels
 from embexp.runs.run import Observer
+from embexp.runs.verification import Rerun, in_own_process
 from embexp.system import machine
 from embexp.training.listeners import Listener
 from embexp.training.loop import Replay
@@ -353,7 +354,7 @@ def test_from_python_in_a_process_of_its_own(
     for name in ("run", "broken"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(sys, "executable", str(forked / "python"))
-    in_own_process(Rerun(spec, Replay(), onednn=False), tmp_path / "run")
+    in_own_process(Rerun(spec, Replay(), Kernels(onednn=False)), tmp_path / "run")
     assert not RunFolder(tmp_path / "run").read_manifest()["kernels"]["onednn"]
     assert embexp.verify(tmp_path / "run", allow_code=[FUNCTION]).identical
     if machine.onednn():

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.errors import ConfigError, DataError
-from embexp.runs import exporting
+from embexp.runs import finished
 from embexp.runs import run as single
 from embexp.runs.prepare import prepare
 from embexp.specs.pretrained import Match
@@ -160,7 +160,7 @@ def test_sizes_are_known_before_the_data_is_read(log: Path) -> None:
 
 def test_the_exported_model_takes_the_files_values(run: Path, folder: Path) -> None:
     other = write(folder / "other.csv", 5, strangers=30)
-    exported = exporting.export(run, folder / "model")
+    exported = finished.export(run, folder / "model")
     model = tf.saved_model.load(str(exported.path))
     given = read(other)
     lists = [text.split() for text in given["seen"]]
@@ -194,16 +194,16 @@ def test_predictions_tell_missing_values_from_unknown_ones(run: Path, log: Path,
 
 
 def test_files_of_vectors(run: Path, folder: Path) -> None:
-    exporting.export(run, folder / "npy", "npy")
+    finished.export(run, folder / "npy", "npy")
     assert np.load(folder / "npy" / "item.npy").shape == (8, 4)
     assert not (folder / "npy" / "item.tokens.txt").exists()
     tokens = (folder / "npy" / "user.tokens.txt").read_text().splitlines()
     assert tokens[:4] == ["<oov 0>", "<oov 1>", "<missing>", "<rare>"]
-    exporting.export(run, folder / "vec", "word2vec", tables=["user"])
+    finished.export(run, folder / "vec", "word2vec", tables=["user"])
     with pytest.raises(DataError, match="the rows of table item are 7 hash buckets, and word2vec's files"):
-        exporting.export(run, folder / "refused", "word2vec")
+        finished.export(run, folder / "refused", "word2vec")
     with pytest.raises(DataError, match="the rows of table age are 5 buckets of numbers"):
-        exporting.export(run, folder / "refused", "word2vec", tables=["age"])
+        finished.export(run, folder / "refused", "word2vec", tables=["age"])
 
 
 def test_buckets_continue_from_the_same_buckets(run: Path, log: Path) -> None:

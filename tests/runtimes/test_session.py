@@ -25,8 +25,7 @@ from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
-from embexp.training.models import build as models
-from embexp.training.models import losses
+from embexp.training import models
 from embexp.training.step import Input, Step
 
 ROWS, DIM = 11, 3
@@ -56,7 +55,7 @@ def experiment() -> tuple[EmbeddingTable, Step, Any]:
     table = EmbeddingTable("item", ROWS, DIM, slots=optimizers.slots_of(rule))
     features = {"one": Feature(table="item"), "bag": Feature(table="item")}
     engine = RowEngine({"item": table}, features, {"item": rule}, step=counter, total_steps=10)
-    model = models.build(
+    model = models.build_model(
         MLP(hidden=(4,), dropout=0.3), shapes=dict.fromkeys(features, (DIM,)), dense_width=0, output_bias=0.0, seed=1
     )
     optimizer = keras.optimizers.Adam(0.01)
@@ -66,7 +65,7 @@ def experiment() -> tuple[EmbeddingTable, Step, Any]:
         model,
         {name: Input(name) for name in features},
         OneDevice(),
-        losses.mean_loss(BINARY),
+        models.mean_loss(BINARY),
         optimizer,
         counter,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import embexp
-from embexp.fields.graphs import footprint
+from embexp.fields.graphs import tasks
 from tests import planted_triples
 
 Compose = Callable[..., embexp.RunSpec]
@@ -25,9 +25,7 @@ def spec_of(tmp_path_factory: pytest.TempPathFactory) -> Compose:
 def warned(spec: embexp.RunSpec, graph: tuple[int, int]) -> list[str]:
     entities, queries = graph
     assert spec.train.epochs is not None
-    return list(
-        footprint.long_training_warnings(spec, entities, int(spec.train.epochs * queries / spec.train.batch_size))
-    )
+    return list(tasks.long_training_warnings(spec, entities, int(spec.train.epochs * queries / spec.train.batch_size)))
 
 
 @pytest.mark.parametrize("graph", [WN18RR, FB15K_237], ids=["WN18RR", "FB15k-237"])
@@ -52,16 +50,16 @@ def test_a_million_entities_need_samples(spec_of: Compose) -> None:
 @pytest.mark.parametrize("model", ["complex", "transe", "rotate"])
 def test_an_evaluation_takes_a_bounded_part_of_memory(model: str, entities: int, spec_of: Compose) -> None:
     spec = spec_of("experiment=knowledge_graph_large", "data=triples", f"model={model}", "tables.entity.dim=400")
-    assert footprint.evaluation_bytes(spec, entities) <= 300e6
+    assert tasks.evaluation_bytes(spec, entities) <= 300e6
 
 
 def test_a_step_of_40_000_entities_takes_less_than_500_mb(spec_of: Compose) -> None:
     spec = spec_of("experiment=knowledge_graph_large", "data=triples", "tables.entity.dim=400", "train.batch_size=1024")
-    assert footprint.step_bytes(spec, 40_943) <= 500e6
+    assert tasks.step_bytes(spec, 40_943) <= 500e6
 
 
 def test_a_step_of_shared_negatives_costs_what_the_batch_costs(spec_of: Compose) -> None:
     spec = spec_of("experiment=knowledge_graph_large", "train.batch_size=1024", "data.negatives=4096")
-    assert footprint.step_bytes(spec, 40_943) == footprint.step_bytes(spec, 100_000_000) <= 200e6
-    relations = footprint.step_bytes(spec, 40_943, 500) - footprint.step_bytes(spec, 40_943)
+    assert tasks.step_bytes(spec, 40_943) == tasks.step_bytes(spec, 100_000_000) <= 200e6
+    relations = tasks.step_bytes(spec, 40_943, 500) - tasks.step_bytes(spec, 40_943)
     assert relations == 4 * 4 * 500 * 1024 + 4 * 3 * 1024 * 500  # rows twice with gradients, and scores

@@ -20,7 +20,7 @@ from embexp.strategies.mirrored import divided, sizes
 from embexp.strategies.strategy import OneDevice
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
-from embexp.training.models import dense_optimizer
+from embexp.training import models
 from embexp.training.step import Input, Step
 
 
@@ -61,7 +61,7 @@ def step_of(strategy: Any, optimizer: Any, layers: list[Any], rule: Any = None) 
         for layer in layers:
             x = layer()(x)
         model = keras.Model({"item": item, "dense.features": dense}, x)
-        built = dense_optimizer.build(optimizer)
+        built = models.build_optimizer(optimizer)
         built.build(model.trainable_variables)
 
     def loss(labels: Any, logits: Any) -> Any:

@@ -21,7 +21,7 @@ PACKAGE = {
     "towers/unused.py": "WIDTH = 9\n",
     "beside.py": "import json\n",
     "beside_package/__init__.py": "",
-    "beside_package/inner.py": "import embexp.training.models.layers\n",
+    "beside_package/inner.py": "import embexp.training.models\n",
     "beside_package/unused.py": "",
     "unused.py": "",
     "site/far.py": "",

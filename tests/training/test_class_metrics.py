@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embexp.data import labels as label_rules
-from embexp.fields.columns import class_metrics, constants, intervals, metrics
+from embexp.fields.columns import constants, metrics
 from embexp.fields.columns.metrics import Measures
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.recommendation.evaluation import intervals_over_users
@@ -118,9 +118,9 @@ def test_grouped_auc_is_the_mean_over_groups_by_examples() -> None:
         if 0 < labels[own].sum() < own.sum():
             scores.append(metrics.auc(labels[own], logits[own]))
             sizes.append(own.sum())
-    found = class_metrics.grouped_auc(labels, logits, None, groups)
+    found = metrics.grouped_auc(labels, logits, None, groups)
     assert found == pytest.approx(np.average(scores, weights=sizes), rel=1e-12)
-    assert class_metrics.grouped_auc(labels[:1], logits[:1], None, groups[:1]) is None
+    assert metrics.grouped_auc(labels[:1], logits[:1], None, groups[:1]) is None
 
 
 def test_calibration_error_by_its_definition() -> None:
@@ -131,7 +131,7 @@ def test_calibration_error_by_its_definition() -> None:
         own = (probable >= start) & (probable < start + 1 / 15)
         if own.any():
             total += own.sum() * abs(labels[own].mean() - probable[own].mean())
-    assert class_metrics.calibration_error(labels, logits) == pytest.approx(total / 200, rel=1e-9)
+    assert metrics.calibration_error(labels, logits) == pytest.approx(total / 200, rel=1e-9)
 
 
 def test_one_label_has_no_pr_auc() -> None:
@@ -163,13 +163,13 @@ def test_an_interval_has_the_width_of_theory() -> None:
     generator = np.random.default_rng(0)
     for count in (2000, 40_000):
         labels, logits = generator.integers(0, 2, count), generator.normal(size=count)
-        deviations = intervals.of_examples(BINARY, labels, logits, Measures(["accuracy"]), 1)
+        deviations = metrics.intervals_of_examples(BINARY, labels, logits, Measures(["accuracy"]), 1)
         found = metrics.evaluate(BINARY, labels, logits, Measures(["accuracy"]))
         low, high = around(found, deviations)["accuracy"]
         assert low < found["accuracy"] < high
         width = 2 * 1.96 * np.sqrt(found["accuracy"] * (1 - found["accuracy"]) / count)
         assert high - low == pytest.approx(width, rel=0.2)
-    assert deviations == intervals.of_examples(BINARY, labels, logits, Measures(["accuracy"]), 1)
+    assert deviations == metrics.intervals_of_examples(BINARY, labels, logits, Measures(["accuracy"]), 1)
 
 
 def test_examples_of_a_group_are_drawn_together() -> None:
@@ -178,7 +178,7 @@ def test_examples_of_a_group_are_drawn_together() -> None:
     labels, logits = (np.repeat(each, 10) for each in (generator.integers(0, 2, 300), generator.normal(size=300)))
     groups = np.repeat(np.arange(100), 30)
     measures = Measures(["grouped_auc"], None, groups)
-    found = intervals.of_examples(BINARY, labels, logits, measures, 1)
+    found = metrics.intervals_of_examples(BINARY, labels, logits, measures, 1)
     assert set(found) == {"log_loss", "auc", "loss", "grouped_auc"}
     assert np.ptp(found["grouped_auc"]) > np.ptp(found["auc"])
 
@@ -191,8 +191,8 @@ def test_users_are_drawn_again() -> None:
 
 def test_the_confusion_of_classes_by_name() -> None:
     labels, logits = np.array([0, 1, 1, 2]), np.eye(3)[[0, 1, 0, 0]]
-    found = intervals.confusion(labels, logits, Measures(), ["cat", "cow", "dog"])
+    found = metrics.confusion_by_name(labels, logits, Measures(), ["cat", "cow", "dog"])
     assert found["confusion"] == [[1, 0, 0], [1, 1, 0], [1, 0, 0]]
     assert found["classes"]["cow"] == {"precision": 1.0, "recall": 0.5, "f1": pytest.approx(2 / 3), "examples": 2}
     assert found["classes"]["dog"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "examples": 1}
-    assert intervals.confusion(labels, np.zeros((4, 31)), Measures(), ()) == {}
+    assert metrics.confusion_by_name(labels, np.zeros((4, 31)), Measures(), ()) == {}

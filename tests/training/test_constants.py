@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from embexp.fields.columns import constants, metrics
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
-from embexp.fields.graphs import metrics as rank_metrics
+from embexp.fields.graphs import evaluation as rank_metrics
 from embexp.fields.graphs.tasks import RANKING
 from embexp.specs.tasks import Task
 from embexp.training import baseline

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
-from embexp.fields.graphs import footprint
+from embexp.fields.graphs import tasks
 from embexp.strategies.cluster.partition import Partition
 from embexp.training import one_vs_all, ranking
 from embexp.training.ranking import KnownAnswers
@@ -99,10 +99,10 @@ def test_scores_that_are_no_numbers_have_no_rank(wrong: float, place: int) -> No
 
 @pytest.mark.parametrize("entities", [2, 14_541, 40_943, 1_000_000, 1 << 24])
 def test_batches_are_bounded(entities: int) -> None:
-    size = footprint.evaluation_batch(entities, 512)
+    size = tasks.evaluation_batch(entities, 512)
     assert 1 <= size <= 512
-    assert size in (1, 512) or 4 * size * entities <= footprint.SCORES < 4 * (size + 1) * entities
-    assert 4 * 400 * one_vs_all.block_rows(entities, 400) <= footprint.ROWS
+    assert size in (1, 512) or 4 * size * entities <= tasks.SCORES < 4 * (size + 1) * entities
+    assert 4 * 400 * one_vs_all.block_rows(entities, 400) <= tasks.ROWS
 
 
 @settings(max_examples=80)

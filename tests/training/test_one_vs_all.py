@@ -13,8 +13,7 @@ from embexp.fields.graphs import models as knowledge_graph
 from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 from embexp.specs.losses import RankingLoss
 from embexp.specs.models import DENSE
-from embexp.training import one_vs_all
-from embexp.training.models import build as models
+from embexp.training import models, one_vs_all
 from embexp.training.one_vs_all import OneVsAll
 from tests.thoroughness import left_out
 
@@ -101,7 +100,7 @@ def test_loss_and_gradients_against_float64(case: Case, monkeypatch: pytest.Monk
     name, kind, smoothing, several, blocks = case
     model, known = MODELS[NAMES.index(name)], KNOWN if several else None
     set_blocks(monkeypatch, several=blocks)
-    built = models.build(
+    built = models.build_model(
         model,
         shapes=dict.fromkeys(("source", "relation", "candidates"), (DIM,)),
         dense_width=1,
@@ -131,7 +130,7 @@ def test_loss_and_gradients_against_float64(case: Case, monkeypatch: pytest.Monk
 def test_likelihoods_below_float32(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     set_blocks(monkeypatch, several=False)
     shapes = dict.fromkeys(("source", "relation", "candidates"), (DIM,))
-    built = models.build(DistMult(), shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
+    built = models.build_model(DistMult(), shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
     values = {name: tf.constant(value) for name, value in given().items() if name != DENSE}
     values["source"] *= 100.0
     scores = tf.cast(values["source"] * values["relation"], tf.float64) @ tf.transpose(
@@ -145,7 +144,7 @@ def test_likelihoods_below_float32(smoothing: float, monkeypatch: pytest.MonkeyP
 
 
 def test_few_candidates_or_own_ones_are_left_to_the_whole_model() -> None:
-    built = models.build(
+    built = models.build_model(
         DistMult(),
         shapes=dict.fromkeys(("source", "relation", "candidates"), (DIM,)),
         dense_width=0,

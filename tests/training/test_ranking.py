@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
-from embexp.fields.graphs import metrics as rank_metrics
+from embexp.fields.graphs import evaluation as rank_metrics
 from embexp.fields.graphs.tasks import RANKING
 from embexp.specs import metrics as metric_specs
 from embexp.specs.tasks import Direction

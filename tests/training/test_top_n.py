@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
-from embexp.fields.recommendation.lists import evaluate_lists
+from embexp.fields.recommendation.evaluation import evaluate_lists
 from embexp.fields.recommendation.tasks import RECOMMENDATION
 from embexp.training import ranking
 

@@ -66,16 +66,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--recall")
     parser.switches("--binary")
     options = parser.parse(arguments, _faults)
+    from embexp.records.folder import RunFolder
+    from embexp.runs.kernels import Kernels, choose
+
     kind = options.kind
     runs_model = kind == "savedmodel" or path_of("exports", kind) is not None
     allowed = options.allow_code if runs_model else None
+    folder = RunFolder(Path(options.directory))
+    if runs_model:
+        choose(folder)
     check_finished(options.directory, "export", options.out, "--as", kind, allow_code=allowed)
     from embexp.cli import stages
-    from embexp.system import environment
 
     if runs_model:
-        environment.load_tensorflow()
-    from embexp.runs.exporting import export
+        Kernels.of_run(folder).load_tensorflow()
+    from embexp.runs.finished import export
 
     with stages.show_stages() as shown:
         exported = export(

@@ -184,19 +184,21 @@ def load_finished(
         CommandLineError: there is no such file or folder of data.
         DataError: the run's own data have changed, see `prepare.check_recorded_data`.
     """
-    from embexp.system import environment
+    from embexp.records.folder import RunFolder
+    from embexp.runs.kernels import Kernels, choose
 
+    folder = RunFolder(Path(directory))
+    choose(folder)
     check_finished(directory, command, *rest, allow_code=allow_code)
     if own_data:
-        from embexp.records.folder import RunFolder
         from embexp.runs.prepare import check_recorded_data
 
-        check_recorded_data(folder := RunFolder(Path(directory)), folder.read_spec())
+        check_recorded_data(folder, folder.read_spec())
     if data is not None and is_url(data):
         _fetch(directory, data)
     elif data is not None and not Path(data).exists():
         raise CommandLineError(f"--data {data}: there is no such file or folder")
-    environment.load_tensorflow()
+    Kernels.of_run(folder).load_tensorflow()
     from embexp.runs.finished import load_run
 
     run = load_run(directory, allow_code=allow_code)

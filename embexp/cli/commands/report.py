@@ -83,8 +83,7 @@ def main(arguments: Sequence[str]) -> int:
     for name, out in named.items():
         try:
             if name == "html":
-                for line in formats.write_page(found, out, table_maps.of_report, busy):
-                    print(line, file=messages)
+                formats.write_page(found, out, table_maps.of_best, busy)
             else:
                 out.write(writers[name](found))
         except OSError as error:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED
-from embexp.errors import EmbexpError
-from embexp.system import environment
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.records.differences import Difference
     from embexp.records.folder import RunFolder
-    from embexp.runs.rerun import Rerun
-    from embexp.runs.verification import Record, Verification
+    from embexp.runs.verification import Record, Rerun, Verification
 
 HELP = """\
 usage: embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]
@@ -57,10 +53,9 @@ def main(arguments: Sequence[str]) -> int:
     keep = None if options.keep is None else Path(options.keep)
     from embexp.cli.commands.run import check_recorded
     from embexp.records.folder import RunFolder
+    from embexp.runs import kernels, verification
 
-    with suppress(EmbexpError):  # which `verify` reports
-        environment.choose_kernels(portable=RunFolder(directory).recorded_spec().strategy.portable)
-    from embexp.runs import verification
+    kernels.choose(RunFolder(directory))
 
     reported: list[Difference] = []
     began = time.monotonic()

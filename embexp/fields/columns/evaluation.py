@@ -16,21 +16,23 @@ from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.errors import ConfigError, Fault
 from embexp.fields.columns import constants, metrics, simple_models
-from embexp.fields.columns import intervals as label_intervals
 from embexp.fields.columns.metrics import Measures
 from embexp.runs.evaluations import (
     EVALUATING,
     INTERVALS,
+    NOT_FITTED,
     Details,
     Evaluation,
     Evaluator,
+    FittedBaseline,
     Metrics,
     Predicted,
     Reporting,
     Splits,
+    once,
     predictions,
+    stage,
 )
-from embexp.runs.fitted_baselines import NOT_FITTED, FittedBaseline, once, stage
 from embexp.runs.prepare import Data
 from embexp.specs.losses import CustomLoss
 from embexp.specs.run import RunSpec
@@ -38,9 +40,8 @@ from embexp.specs.tasks import Labels
 from embexp.system import digests
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import NamedFunction, kind_of
-from embexp.training import intervals
+from embexp.training import intervals, models
 from embexp.training.loop import Predictor
-from embexp.training.models import losses
 
 _NOTHING_LEFT = 1e-4
 """Share of a constant's error at which nothing is left to learn: reports show 0.0000 of a log loss of 0.5."""
@@ -81,9 +82,9 @@ class LabelEvaluator(Evaluator):
             found = self._metrics_of(labels, logits, measures)
             if details is not None:
                 drawn = partial(progress, INTERVALS)
-                deviations = label_intervals.of_examples(self.task, labels, logits, measures, self._seed, drawn)
+                deviations = metrics.intervals_of_examples(self.task, labels, logits, measures, self._seed, drawn)
                 if self.task.has_classes:
-                    details.update(label_intervals.confusion(labels, logits, measures, classes))
+                    details.update(metrics.confusion_by_name(labels, logits, measures, classes))
                 if self._loss is not None:
                     deviations.pop("loss", None)  # the loss of the task is another
                 details["intervals"] = intervals.around(found, deviations)
@@ -114,7 +115,7 @@ class LabelEvaluator(Evaluator):
         found = {name: _number(function, function(labels, values)) for name, function in self._metrics.items()}
         if self._loss is None:
             return found
-        return found | {"loss": losses.over_split(self._loss, labels, logits, weights)}
+        return found | {"loss": models.over_split(self._loss, labels, logits, weights)}
 
     def baselines(self, data: Data, progress: Progress = quiet) -> dict[str, dict[str, Metrics]]:
         """The constant prediction."""

@@ -1,9 +1,10 @@
-"""Metrics of predicted labels, computed exactly, for a whole split."""
+"""Metrics of predicted labels, computed exactly, for a whole split; their intervals, and the confusion of classes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +13,7 @@ from embexp.data.labels import check_labels
 from embexp.errors import DataError, DivergedError
 from embexp.specs import metrics as metric_specs
 from embexp.specs.tasks import Labels, Task
+from embexp.training.intervals import MOST, Interval, Progress, bootstrap, unheard
 
 _CELLS = 1 << 20
 """Logits that are converted to float64 at a time."""
@@ -169,12 +171,6 @@ def softmax_log_loss(labels: ArrayLike, logits: ArrayLike, weights: np.ndarray |
     return mean(losses, weights)
 
 
-def accuracy(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """Share of the examples whose class has the largest logit; logits [N, C]."""
-    right = logits.argmax(axis=1) == labels
-    return mean(right, weights)
-
-
 def macro_f1_of_logits(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
     """`macro_f1` of the classes with the largest logits, [N, C]."""
     return macro_f1(labels, logits.argmax(axis=1), weights)
@@ -224,3 +220,222 @@ def predicted(task: Task, logits: np.ndarray) -> np.ndarray:
         return np.asarray(1 / (1 + np.exp(-z)), np.float32)
     powers = np.exp(z - z.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True), np.float32)
+
+
+BINS = 15
+"""Bins of equal width of the calibration error, as in Guo et al. 2017."""
+
+
+def predicted_classes(logits: np.ndarray) -> np.ndarray:
+    """Of each example, int64 [N]."""
+    return np.asarray(logits > 0 if logits.ndim == 1 else logits.argmax(axis=1), np.int64)
+
+
+def confusion(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Examples, or the sums of their weights, by label (row) and predicted class (column): [C, C]."""
+    classes = 2 if logits.ndim == 1 else logits.shape[1]
+    cells = labels.astype(np.int64) * classes + predicted_classes(logits)
+    return np.bincount(cells, weights, minlength=classes * classes).reshape(classes, classes)
+
+
+def by_class(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Precision, recall and F1 of each class, float64 [C], from a `confusion`."""
+    right, labelled, predicted = np.diag(counts), counts.sum(axis=1), counts.sum(axis=0)
+    return _ratio(right, predicted), _ratio(right, labelled), _ratio(2 * right, labelled + predicted)
+
+
+def accuracy(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Share of the examples whose class is predicted."""
+    right = predicted_classes(logits) == labels
+    return mean(right, weights)
+
+
+def balanced_accuracy(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """The mean of the recalls of the classes that have examples (Brodersen et al. 2010)."""
+    counts = confusion(labels, logits, weights)
+    return float(np.mean(by_class(counts)[1][counts.sum(axis=1) > 0]))
+
+
+def precision(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Of the examples that are predicted as 1, the share with label 1."""
+    return float(by_class(confusion(labels, logits, weights))[0][1])
+
+
+def recall(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Of the examples with label 1, the share that is predicted as 1."""
+    return float(by_class(confusion(labels, logits, weights))[1][1])
+
+
+def f1(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """The harmonic mean of the precision and the recall of label 1."""
+    return float(by_class(confusion(labels, logits, weights))[2][1])
+
+
+def macro_precision(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """The mean of the precisions of the classes that are a label or a prediction."""
+    return _macro(confusion(labels, logits, weights), 0)
+
+
+def macro_recall(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """The mean of the recalls of the classes that are a label or a prediction."""
+    return _macro(confusion(labels, logits, weights), 1)
+
+
+def pr_auc(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float | None:
+    """Average precision: the sum of (R[n] - R[n - 1]) P[n] over the distinct scores from the highest on.
+
+    P and R are precision and recall with the score as threshold. No interpolation, as `average_precision_score` of
+    scikit-learn. None if all labels are of one class.
+    """
+    _, tie = np.unique(-logits, return_inverse=True)
+    own = np.ones(len(labels)) if weights is None else weights
+    ones, every = np.bincount(tie, own * labels), np.bincount(tie, own)
+    total, positives = float(every.sum()), float(ones.sum())
+    if not 0 < positives < total:
+        return None
+    above = np.cumsum(every)
+    return float(np.sum(ones * _ratio(np.cumsum(ones), above))) / positives
+
+
+def brier(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Mean squared difference of probabilities and labels (Brier 1950): of label 1, or the sum over all classes."""
+    found = probabilities(logits)
+    if logits.ndim == 1:
+        return mean((found - labels) ** 2, weights)
+    own = np.take_along_axis(found, labels[:, None].astype(np.int64), 1)[:, 0]
+    return mean((found**2).sum(axis=1) - 2 * own + 1, weights)
+
+
+def calibration_error(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Expected calibration error: the mean over bins of |share - probability| (Naeini et al. 2015).
+
+    Binary: the share of label 1 and its mean probability. Classification: the accuracy and the mean probability of the
+    predicted class (Guo et al. 2017).
+    """
+    found = probabilities(logits)
+    right = labels if logits.ndim == 1 else found.argmax(axis=1) == labels
+    sure = found if logits.ndim == 1 else found.max(axis=1)
+    place = np.minimum((sure * BINS).astype(np.int64), BINS - 1)
+    own = np.ones(len(labels)) if weights is None else weights
+    return float(np.abs(np.bincount(place, own * (right - sure))).sum() / own.sum())
+
+
+def grouped_auc(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None, groups: np.ndarray) -> float | None:
+    """The mean of the AUC within each group that has both labels, weighted by its examples (Zhu et al. 2017, GAUC).
+
+    Args:
+        groups: integers [N].
+
+    Returns:
+        None if no group has both labels.
+    """
+    own = np.ones(len(labels)) if weights is None else weights
+    order = np.lexsort((logits, groups))
+    group, score, ones, every = groups[order], logits[order], (own * labels)[order], own[order]
+    starts = np.r_[True, group[1:] != group[:-1]]
+    tie = np.cumsum(starts | np.r_[True, score[1:] != score[:-1]]) - 1
+    of_tie = (np.cumsum(starts) - 1)[np.r_[True, tie[1:] != tie[:-1]]]
+    positives, negatives = np.bincount(tie, ones), np.bincount(tie, every - ones)
+    ones_of, zeros_of = np.bincount(of_tie, positives), np.bincount(of_tie, negatives)
+    before = np.cumsum(zeros_of) - zeros_of
+    below = np.cumsum(negatives) - negatives / 2 - before[of_tie]
+    wins, pairs = np.bincount(of_tie, positives * below), ones_of * zeros_of
+    both = pairs > 0
+    if not both.any():
+        return None
+    return mean(wins[both] / pairs[both], (ones_of + zeros_of)[both])
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """Of label 1, float64 [N], or of the classes, [N, C]."""
+    z = logits.astype(np.float64)
+    if z.ndim == 1:
+        powers = np.exp(-np.abs(z))
+        return np.asarray(np.where(z >= 0, 1, powers) / (1 + powers))
+    powers = np.exp(z - z.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def _macro(counts: np.ndarray, which: int) -> float:
+    present = (counts.sum(axis=0) + counts.sum(axis=1)) > 0
+    return float(np.mean(by_class(counts)[which][present]))
+
+
+def _ratio(part: Any, whole: Any) -> np.ndarray:
+    return np.asarray(np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0))
+
+
+_RESAMPLED_CELLS = 1 << 19
+"""Logits that a resample computes metrics of."""
+MOST_CLASSES = 30
+"""Classes whose confusion is recorded."""
+
+
+def intervals_of_examples(
+    task: Task,
+    labels: np.ndarray,
+    logits: np.ndarray,
+    measures: Measures,
+    seed: int,
+    progress: Progress = unheard,
+) -> dict[str, Interval]:
+    """Intervals of the metrics of `metrics.evaluate`, by name: how far both ends are from the metric; see `around`.
+
+    Those of metrics that are means over groups are of groups drawn again.
+    """
+    y, z = checked(task, labels, logits)
+    order = np.argsort(z, kind="stable") if z.ndim == 1 else np.arange(len(z))  # sorted scores are ranked faster
+    own = np.ones(len(y)) if measures.weights is None else measures.weights
+    generator = np.random.default_rng(seed)
+
+    def measured(rows: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+        weights = own[rows] * counts
+        if not weights.any():
+            return {}
+        return metric_specs.computed(task, "value", y[rows], z[rows], weights, listed=measures.listed)
+
+    most = min(MOST, max(1000, _RESAMPLED_CELLS // (1 if z.ndim == 1 else z.shape[1])))
+    drawn = np.sort(generator.choice(len(y), most, replace=False)) if len(y) > most else np.arange(len(y))
+    found = bootstrap(measured, order[drawn], len(y), generator, progress)
+    if measures.groups is None:
+        return found
+    _, group = np.unique(measures.groups, return_inverse=True)
+    groups = int(group.max()) + 1
+    chosen = np.arange(groups)
+    if len(y) > most:
+        shuffled = generator.permutation(groups)
+        chosen = shuffled[: max(2, np.searchsorted(np.cumsum(np.bincount(group)[shuffled]), most))]
+    rows = order[np.isin(group[order], chosen)]
+
+    def over_groups(drawn: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+        times = np.zeros(groups)
+        times[drawn] = counts
+        weights = own[rows] * times[group[rows]]
+        every = metric_specs.computed(
+            task, "value", y[rows], z[rows], weights, listed=measures.listed, grouped=group[rows]
+        )
+        return {name: value for name, value in every.items() if name not in found}
+
+    return found | bootstrap(over_groups, chosen, groups, generator, progress)
+
+
+def confusion_by_name(
+    labels: np.ndarray, logits: np.ndarray, measures: Measures, names: Sequence[str]
+) -> dict[str, Any]:
+    """Of classes, no more than `MOST_CLASSES`: the confusion, and precision, recall, F1 and examples of each by name.
+
+    Args:
+        names: of the classes; empty: their numbers.
+    """
+    classes = 2 if logits.ndim == 1 else logits.shape[1]
+    if classes > MOST_CLASSES:
+        return {}
+    counts = confusion(labels, logits, measures.weights)
+    columns = (*by_class(counts), counts.sum(axis=1))
+    known = tuple(names) or tuple(map(str, range(classes)))
+    keys = ("precision", "recall", "f1", "examples" if measures.weights is None else "weight")
+    each = {
+        name: dict(zip(keys, (column[number].item() for column in columns), strict=True))
+        for number, name in enumerate(known)
+    }
+    return {"confusion": counts.tolist(), "classes": each}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import keras
@@ -12,10 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.fields.columns.specs import DLRM, FM, DCNv2, DeepFM, Dot
+from embexp.runs.serving import FeatureModel, Pieces, feature_model
 from embexp.specs.models import DENSE
+from embexp.specs.tasks import Labels
 from embexp.system import native
-from embexp.training.models import layers
-from embexp.training.models.layers import Head
+from embexp.training import models
+from embexp.training.models import Head
 
 _DEVIATION = 0.01
 """Of the initial factors of dense features: products of many large vectors would dwarf the rest."""
@@ -52,11 +54,11 @@ def deepfm(model: DeepFM, activations: Mapping[str, Any], head: Head) -> Any:
     """
     inputs, terms = _first_and_second_order(model, activations, head)
     if model.hidden:
-        x = layers.concatenated(inputs, name="deep.inputs")
-        x = layers.hidden(
+        x = models.concatenated(inputs, name="deep.inputs")
+        x = models.hidden(
             x, model.hidden, activation=model.activation, dropout=model.dropout, seed=head.seed, name="deep"
         )
-        terms.append(layers.linear(x, head.outputs, seed=head.seed, name="head.deep"))
+        terms.append(models.linear(x, head.outputs, seed=head.seed, name="head.deep"))
     return _Sum(head, name="head.sum")(terms)
 
 
@@ -67,22 +69,22 @@ def _first_and_second_order(
     names = [name for name in sorted(activations) if name not in (DENSE, *model.biases)]
     vectors = [activations[name] for name in names]
     dense = [activations[DENSE]] if DENSE in activations else []
-    row = layers.concatenated(vectors, name="first_order.inputs")
+    row = models.concatenated(vectors, name="first_order.inputs")
     terms = [activations[name] for name in model.biases]
     if not model.biases:
-        terms.append(layers.linear(row, head.outputs, seed=head.seed, name="first_order.vectors"))
-    terms += [layers.linear(x, head.outputs, seed=head.seed, name="first_order.dense") for x in dense]
+        terms.append(models.linear(row, head.outputs, seed=head.seed, name="first_order.vectors"))
+    terms += [models.linear(x, head.outputs, seed=head.seed, name="first_order.dense") for x in dense]
     dim = max(x.shape[-1] for x in vectors)
     factors = [
-        x if x.shape[-1] == dim else layers.linear(x, dim, seed=head.seed, name=f"factors.{name}")
+        x if x.shape[-1] == dim else models.linear(x, dim, seed=head.seed, name=f"factors.{name}")
         for name, x in zip(names, vectors, strict=True)
     ]
     alike = all(x.shape[-1] == dim for x in vectors)
-    of_one_dim = row if alike else layers.concatenated(factors, name="factors.inputs")
+    of_one_dim = row if alike else models.concatenated(factors, name="factors.inputs")
     products = PairwiseProducts(head.seed, dim, summed=head.outputs == 1, name="factors.interactions")
     x = products({"vectors": of_one_dim, "dense": dense})
     if head.outputs > 1:
-        x = layers.linear(x, head.outputs, seed=head.seed, name="head.interactions")
+        x = models.linear(x, head.outputs, seed=head.seed, name="head.interactions")
     return [row, *dense], [*terms, x]
 
 
@@ -102,7 +104,7 @@ class PairwiseProducts(keras.layers.Layer):  # type: ignore[misc]  # Keras is un
         for shape in shapes["dense"]:
             self.kernel = self.add_weight(
                 shape=(shape[-1], self._dim),
-                initializer=layers.normal(self._seed, self.name, _DEVIATION),
+                initializer=models.normal(self._seed, self.name, _DEVIATION),
                 name="kernel",
             )
 
@@ -156,17 +158,17 @@ def dcn_v2(model: DCNv2, activations: Mapping[str, Any], head: Head) -> Any:
         Logits [B, outputs], from the crosses and the hidden layers next to each other (parallel), or from hidden layers
         of the crosses (stacked).
     """
-    x = start = layers.concatenated([activations[name] for name in sorted(activations)], name="cross.inputs")
+    x = start = models.concatenated([activations[name] for name in sorted(activations)], name="cross.inputs")
     width = start.shape[-1]
     rank = model.low_rank(width)
     for number in range(model.layers):
         name = f"cross.{number}"
-        inner = x if rank is None else layers.linear(x, rank, seed=head.seed, name=f"{name}.down")
-        weighted = keras.layers.Dense(width, kernel_initializer=layers.glorot(head.seed, name), name=name)(inner)
+        inner = x if rank is None else models.linear(x, rank, seed=head.seed, name=f"{name}.down")
+        weighted = keras.layers.Dense(width, kernel_initializer=models.glorot(head.seed, name), name=name)(inner)
         crossed = keras.layers.Multiply(name=f"{name}.product")([start, weighted])
         x = keras.layers.Add(name=f"{name}.sum")([crossed, x])
     stacked = model.structure == "stacked"
-    deep = layers.hidden(
+    deep = models.hidden(
         x if stacked else start,
         model.hidden,
         activation=model.activation,
@@ -175,8 +177,8 @@ def dcn_v2(model: DCNv2, activations: Mapping[str, Any], head: Head) -> Any:
         name="deep",
     )
     if model.hidden and not stacked:
-        deep = layers.concatenated([x, deep], name="head.inputs")
-    return layers.logits(deep if model.hidden else x, head)
+        deep = models.concatenated([x, deep], name="head.inputs")
+    return models.logits(deep if model.hidden else x, head)
 
 
 def dot(model: Dot, activations: Mapping[str, Any], head: Head) -> Any:
@@ -233,12 +235,12 @@ def dlrm(model: DLRM, activations: Mapping[str, Any], head: Head) -> Any:
     if DENSE in activations:
         widths = (*model.bottom, embeddings[0].shape[-1])
         processed = [
-            layers.hidden(activations[DENSE], widths, activation=activation, dropout=0.0, seed=seed, name="bottom")
+            models.hidden(activations[DENSE], widths, activation=activation, dropout=0.0, seed=seed, name="bottom")
         ]
     vectors = [*processed, *embeddings]
     x = PairwiseDots(len(vectors if model.concat else processed), name="interactions.dots")(vectors)
-    x = layers.hidden(x, model.top, activation=activation, dropout=model.dropout, seed=seed, name="top")
-    return layers.logits(x, head)
+    x = models.hidden(x, model.top, activation=activation, dropout=model.dropout, seed=seed, name="top")
+    return models.logits(x, head)
 
 
 class PairwiseDots(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
@@ -272,7 +274,7 @@ def pair_products(vectors: list[Any], *, lead: int = 0, training: bool) -> Any:
     Returns:
         [B, lead·d + F(F-1)/2]: x_0, x_1, …, then the products (0, 1), (0, 2), …, (1, 2), ….
     """
-    if training and layers.usable("pairs") and _same_bits(len(vectors), int(vectors[0].shape[-1])):
+    if training and models.usable("pairs") and _same_bits(len(vectors), int(vectors[0].shape[-1])):
         return _by_library(lead)(*vectors)
     return _plain(lead, *vectors)
 
@@ -335,7 +337,7 @@ def _same_bits(count: int, dim: int) -> bool:
     random = np.random.default_rng(0)
     vectors = [random.standard_normal((_TRIED, dim)).astype(np.float32) for _ in range(count)]
     upstream = random.standard_normal((_TRIED, dim + count * (count - 1) // 2)).astype(np.float32)
-    return layers.same_bits(_by_library(1), functools.partial(_plain, 1), vectors, upstream)
+    return models.same_bits(_by_library(1), functools.partial(_plain, 1), vectors, upstream)
 
 
 def _pairs(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -348,3 +350,33 @@ def _pairs(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     place = np.full((size, size), len(left), np.int32)
     place[left, right] = place[right, left] = np.arange(len(left))
     return (left * size + right).astype(np.int32), place.reshape(-1)
+
+
+def model(pieces: Pieces) -> FeatureModel:
+    """The model of a run, with the outputs of its task."""
+    classes = tuple(pieces.run.summary.get("classes", ()))
+    labels, outputs = pieces.run.spec.task.labels, _number
+    if labels is Labels.BINARY:
+        outputs = _rate
+    elif labels is Labels.CLASS:
+        outputs = partial(_classes, classes)
+    return feature_model(pieces, outputs)
+
+
+def _number(logits: Any) -> dict[str, Any]:
+    return {"predictions": logits}
+
+
+def _rate(logits: Any) -> dict[str, Any]:
+    # In double precision, as `embexp predict` computes it.
+    return {"predictions": tf.cast(tf.sigmoid(tf.cast(logits, tf.float64)), tf.float32)}
+
+
+def _classes(classes: tuple[str, ...], logits: Any) -> dict[str, Any]:
+    names = tf.constant(classes)
+    return {
+        "predictions": tf.gather(names, tf.argmax(logits, axis=1)),
+        "probabilities": tf.cast(tf.nn.softmax(tf.cast(logits, tf.float64)), tf.float32),
+        # A row for each example, as servers cut outputs by example.
+        "classes": tf.tile(names[None], [tf.shape(logits)[0], 1]),
+    }

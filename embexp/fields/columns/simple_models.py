@@ -29,7 +29,7 @@ import numpy as np
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.fields.columns import metrics
-from embexp.runs.fitted_baselines import Fit
+from embexp.runs.evaluations import Fit
 from embexp.specs.tasks import Labels, Task
 
 FORMAT = 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 from embexp.specs.tasks import Direction, Labels, Metric, Task
 
 _LOWER, _HIGHER = Direction.LOWER, Direction.HIGHER
-_VALUES, _CONSTANT, _CHOICES = (f"embexp.fields.columns.{name}" for name in ("metrics", "constants", "class_metrics"))
+_VALUES, _CONSTANT = (f"embexp.fields.columns.{name}" for name in ("metrics", "constants"))
 _LOG_LOSS = "log loss (nats per example)"
-_EVALUATION, _LOSS = "embexp.fields.columns.evaluation:LabelEvaluator", "embexp.training.models.losses:of_labels"
+_EVALUATION, _LOSS = "embexp.fields.columns.evaluation:LabelEvaluator", "embexp.training.models:of_labels"
 
 REGRESSION = Task(
     "regression",
@@ -16,7 +16,7 @@ REGRESSION = Task(
     loss=_LOSS,
     reference=f"{_CONSTANT}:OF_REGRESSION",
     evaluator=_EVALUATION,
-    serving="embexp.fields.columns.serving:model",
+    serving="embexp.fields.columns.models:model",
     metrics=(
         Metric("rmse", _LOWER, f"{_VALUES}:rmse", f"{_CONSTANT}:rmse", unit="RMSE (label units)"),
         Metric("mae", _LOWER, f"{_VALUES}:mae", f"{_CONSTANT}:mae", unit="MAE (label units)"),
@@ -38,7 +38,7 @@ BINARY = Task(
     loss=_LOSS,
     reference=f"{_CONSTANT}:OF_BINARY",
     evaluator=_EVALUATION,
-    serving="embexp.fields.columns.serving:model",
+    serving="embexp.fields.columns.models:model",
     metrics=(
         Metric("log_loss", _LOWER, f"{_VALUES}:log_loss", f"{_CONSTANT}:log_loss", unit=_LOG_LOSS),
         Metric(
@@ -51,15 +51,15 @@ BINARY = Task(
             both_classes=True,
         ),
         Metric("loss", _LOWER, f"{_VALUES}:log_loss", f"{_CONSTANT}:log_loss", unit=_LOG_LOSS),
-        Metric("pr_auc", _HIGHER, f"{_CHOICES}:pr_auc", both_classes=True, listed=True),
-        Metric("brier", _LOWER, f"{_CHOICES}:brier", listed=True),
-        Metric("calibration_error", _LOWER, f"{_CHOICES}:calibration_error", listed=True),
-        Metric("accuracy", _HIGHER, f"{_CHOICES}:accuracy", unit="fraction of the examples", listed=True),
-        Metric("balanced_accuracy", _HIGHER, f"{_CHOICES}:balanced_accuracy", listed=True),
-        Metric("precision", _HIGHER, f"{_CHOICES}:precision", listed=True),
-        Metric("recall", _HIGHER, f"{_CHOICES}:recall", listed=True),
-        Metric("f1", _HIGHER, f"{_CHOICES}:f1", listed=True),
-        Metric("grouped_auc", _HIGHER, f"{_CHOICES}:grouped_auc", both_classes=True, listed=True, grouped=True),
+        Metric("pr_auc", _HIGHER, f"{_VALUES}:pr_auc", both_classes=True, listed=True),
+        Metric("brier", _LOWER, f"{_VALUES}:brier", listed=True),
+        Metric("calibration_error", _LOWER, f"{_VALUES}:calibration_error", listed=True),
+        Metric("accuracy", _HIGHER, f"{_VALUES}:accuracy", unit="fraction of the examples", listed=True),
+        Metric("balanced_accuracy", _HIGHER, f"{_VALUES}:balanced_accuracy", listed=True),
+        Metric("precision", _HIGHER, f"{_VALUES}:precision", listed=True),
+        Metric("recall", _HIGHER, f"{_VALUES}:recall", listed=True),
+        Metric("f1", _HIGHER, f"{_VALUES}:f1", listed=True),
+        Metric("grouped_auc", _HIGHER, f"{_VALUES}:grouped_auc", both_classes=True, listed=True, grouped=True),
     ),
 )
 CLASSIFICATION = Task(
@@ -69,7 +69,7 @@ CLASSIFICATION = Task(
     loss=_LOSS,
     reference=f"{_CONSTANT}:OF_CLASSIFICATION",
     evaluator=_EVALUATION,
-    serving="embexp.fields.columns.serving:model",
+    serving="embexp.fields.columns.models:model",
     metrics=(
         Metric("accuracy", _HIGHER, f"{_VALUES}:accuracy", f"{_CONSTANT}:accuracy", unit="fraction of the examples"),
         Metric("log_loss", _LOWER, f"{_VALUES}:softmax_log_loss", f"{_CONSTANT}:softmax_log_loss", unit=_LOG_LOSS),
@@ -81,10 +81,10 @@ CLASSIFICATION = Task(
             unit="F1, mean over the classes",
         ),
         Metric("loss", _LOWER, f"{_VALUES}:softmax_log_loss", f"{_CONSTANT}:softmax_log_loss", unit=_LOG_LOSS),
-        Metric("balanced_accuracy", _HIGHER, f"{_CHOICES}:balanced_accuracy", listed=True),
-        Metric("macro_precision", _HIGHER, f"{_CHOICES}:macro_precision", listed=True),
-        Metric("macro_recall", _HIGHER, f"{_CHOICES}:macro_recall", listed=True),
-        Metric("brier", _LOWER, f"{_CHOICES}:brier", listed=True),
-        Metric("calibration_error", _LOWER, f"{_CHOICES}:calibration_error", listed=True),
+        Metric("balanced_accuracy", _HIGHER, f"{_VALUES}:balanced_accuracy", listed=True),
+        Metric("macro_precision", _HIGHER, f"{_VALUES}:macro_precision", listed=True),
+        Metric("macro_recall", _HIGHER, f"{_VALUES}:macro_recall", listed=True),
+        Metric("brier", _LOWER, f"{_VALUES}:brier", listed=True),
+        Metric("calibration_error", _LOWER, f"{_VALUES}:calibration_error", listed=True),
     ),
 )

@@ -11,8 +11,6 @@ vector is inverted, so that a triple has the same score in both directions:
 | complex | Re(sum s r conj(c)) | conj(r) |
 | rotate | margin - sum |s r/|r| - c| | conj(r) |
 
-The same layers score all relations between a source and an answer, for the loss that predicts relations.
-
 Candidates may be a query's own. Those that all queries share may be as many as there are entities: `scores` and
 `gradients` then work on blocks of them, so that nothing is larger than scores [B, C] and rows [C, dim].
 """
@@ -29,11 +27,12 @@ import tensorflow as tf
 
 from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 from embexp.specs.footprint import DIFFERENCES
+from embexp.specs.losses import RankingLoss
 from embexp.specs.models import DENSE
-from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, RELATION, SOURCE
+from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE, Task
 from embexp.system import native
-from embexp.training.models import layers
-from embexp.training.models.layers import Head
+from embexp.training import models
+from embexp.training.models import Head, Loss, softmax_log_loss
 from embexp.training.one_vs_all import OneVsAll, Scoring
 
 _TINY = 1e-24
@@ -119,7 +118,7 @@ def _query(model: KnowledgeGraph, activations: Activations, combine: Combine, he
         name="head.query",
     )(inputs)
     # The layer's name seeds its dropout, so it must not change: equal specs give equal bits.
-    return layers.dropped(query, model.dropout, seed=head.seed, name="head.question.dropout")
+    return models.dropped(query, model.dropout, seed=head.seed, name="head.question.dropout")
 
 
 def _translated(source: Any, relation: Any, sign: Any) -> Any:
@@ -247,17 +246,6 @@ class Distances(Scoring):
         return self._margin - self._distance(query[:, None, :] - candidates)
 
 
-class Turns(Distances):
-    """Margin minus distances of RotatE between sources and answers, for relations as candidates.
-
-    Takes source and answer one after the other, [B, 2 dim], and relations [..., dim].
-    """
-
-    def _plain(self, query: Any, candidates: Any) -> Any:
-        source, answer = tf.split(query[:, None, :], 2, axis=-1)
-        return self._margin - moduli(_turned(source, candidates, None) - answer)
-
-
 class _Blocks:
     """Candidates as equal blocks, the last one filled up with zeros.
 
@@ -299,7 +287,7 @@ def absolute_of_own(query: Any, candidates: Any, *, training: bool) -> Any:
 
 def _scores(kind: str, query: Any, candidates: Any, training: bool) -> Any:
     count, dim = candidates.shape[1:]
-    if training and count and layers.usable("candidates") and _same_bits(kind, count, dim):
+    if training and count and models.usable("candidates") and _same_bits(kind, count, dim):
         return _by_library(kind)(query, candidates)
     return _PLAIN[kind](query, candidates)
 
@@ -335,7 +323,7 @@ def _same_bits(kind: str, count: int, dim: int) -> bool:
     query, candidates, upstream = (
         random.standard_normal((_TRIED, *shape)).astype(np.float32) for shape in ((dim,), (count, dim), (count,))
     )
-    return layers.same_bits(_by_library(kind), _PLAIN[kind], (query, candidates), upstream)
+    return models.same_bits(_by_library(kind), _PLAIN[kind], (query, candidates), upstream)
 
 
 def absolute(differences: Any) -> Any:
@@ -356,98 +344,58 @@ def moduli(differences: Any) -> Any:
 
 def in_step(model: keras.Model, settings: KnowledgeGraph, inputs: Collection[str]) -> dict[str, Any]:
     """The parts of a step of such a model: see `DenseModel.in_step`."""
-    predicts = ALL_RELATIONS in inputs
-    return {
-        "one_vs_all": OneVsAll(model, settings.loss, settings.label_smoothing),
-        "relation_prediction": RelationPrediction(settings) if predicts else None,
-    }
+    return {"one_vs_all": OneVsAll(model, settings.loss, settings.label_smoothing)}
 
 
-class RelationPrediction:
-    """-log p[relation] of a query's source and answer, times a weight: the mean over the queries.
+def of_queries(model: KnowledgeGraph, task: Task) -> Loss:
+    """The loss of a model of knowledge graphs."""
+    return ranking(model.loss, model.label_smoothing)
 
-    p is the softmax of the scores of all relations between source and answer; where inverse relations have rows, every
-    second one, only those of the same direction. See Chen et al.: "Relation prediction as an auxiliary training
-    objective for improving multi-relational graph representations" (2021), eq. 2, where the weight is lambda.
+
+def ranking(kind: RankingLoss, label_smoothing: float) -> Loss:
+    """The loss of queries with candidates: the mean over the queries, a scalar.
+
+    Args:
+        kind: softmax: -sum over c of y[c] log p[c] with p = softmax(scores). binary: the mean over c of
+            -y[c] log p[c] - (1 - y[c]) log(1 - p[c]) with p = sigmoid(scores).
+        label_smoothing: e in y[c] = (1 - e) [c is the answer] + e / C (Szegedy et al. 2016).
+
+    Returns:
+        A function of labels, float32 [B], the answers' positions among the candidates, and scores, [B, C]; or of the
+        labels and scores of `over_shared`.
     """
 
-    def __init__(self, model: KnowledgeGraph) -> None:
-        """Takes a model's description."""
-        self._weight, self._between, self._scoring = model.relation_prediction, *_relations(model)
-
-    def __call__(self, inputs: Mapping[str, Any], relations: Any, asked: Any, labels: Any) -> Any:
-        """The loss, a float32 scalar.
-
-        Args:
-            inputs: of the whole model.
-            relations: the rows of all relations, [1, R, dim].
-            asked: integers [B], the queries' relations.
-            labels: of the loss of candidates: the answers' positions among these, [B], or of shared candidates [C, 2].
-        """
-        source, candidates = inputs[SOURCE], inputs[CANDIDATES]
+    def mean(labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+        scores = tf.cast(scores, tf.float32)
         if labels.shape.rank == 2:
-            answer = candidates[0, : tf.shape(source)[0]]
-        elif candidates.shape[0] == 1:
-            answer = tf.gather(tf.squeeze(candidates, 0), tf.cast(labels, tf.int32))
-        else:
-            answer = candidates[:, 0]
-        numbers = tf.range(tf.shape(relations)[1])
-        if DENSE in inputs:
-            pair, others = self._between(source, answer, 1 - 2 * inputs[DENSE]), None
-        else:
-            pair, others = self._between(source, answer, None), (tf.cast(asked, tf.int32)[:, None] - numbers) % 2 == 1
-        own = self._scoring([pair, inputs[RELATION][:, None]])[:, 0]
-        return self._weight * tf.reduce_mean(self._normalizer(pair, tf.squeeze(relations, 0), others) - own)
+            return over_shared(labels, scores)
+        if kind is RankingLoss.SOFTMAX and not label_smoothing:
+            return tf.reduce_mean(softmax_log_loss(labels, scores))  # needs no targets [B, C]
+        candidates = tf.shape(scores)[1]
+        share = label_smoothing / tf.cast(candidates, tf.float32)
+        targets = tf.one_hot(tf.cast(labels, tf.int32), candidates, 1.0 - label_smoothing + share, share)
+        if kind is RankingLoss.SOFTMAX:
+            return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=scores))
+        each = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=scores)
+        return tf.reduce_mean(tf.reduce_mean(each, axis=1))
 
-    def _normalizer(self, pair: Any, relations: Any, others: Any) -> Any:
-        """The logarithms of the denominators of the softmax, [B], whose gradients are made in bounded memory.
-
-        Args:
-            others: bool [B, R], which relations are none of those that may be predicted; None: all may be.
-        """
-
-        @tf.custom_gradient  # type: ignore[untyped-decorator]
-        def normalizer(pair: Any, relations: Any) -> Any:
-            scores = self._scoring.scores(pair, relations)
-            if others is not None:
-                scores = tf.where(others, scores.dtype.min, scores)
-
-            def gradients(upstream: Any) -> Any:
-                return self._scoring.gradients(pair, relations, tf.nn.softmax(scores), upstream[:, None])
-
-            return tf.reduce_logsumexp(scores, 1), gradients
-
-        return normalizer(pair, relations)
+    return mean
 
 
-def _relations(model: KnowledgeGraph) -> tuple[Combine, Scoring]:
-    """What combines source and answer, as `Combine` does source and relation, and what scores it with relations."""
-    match model:
-        case TransE():
-            return _difference, Distances(_norm(model), model.margin)
-        case ComplEx():
-            return _quotient, Products()
-        case RotatE():
-            return _both, Turns(moduli, model.margin)
-    return _scaled, Products()
+def over_shared(labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    """The mean of -log softmax of each query's answer over all entities, estimated from B + k candidates of a batch.
 
+    An entity that is a candidate m times, where a step is expected to have it q times, counts m / q times in the sum of
+    exp(score), so that its expectation is the sum over all entities; the answer itself counts once, as it is. See
+    Bengio and Senécal: "Adaptive importance sampling to accelerate training of a neural probabilistic language model"
+    (2008), for one distribution; q here is the sum of those of the answers of a batch, and of k uniform draws.
 
-def _difference(source: Any, answer: Any, sign: Any) -> Any:
-    """|s + r - o| = |(o - s) - r|, and |s - r - o| = |(s - o) - r|."""
-    return answer - source if sign is None else (answer - source) * sign
-
-
-def _quotient(source: Any, answer: Any, sign: Any) -> Any:
-    """Re(s r conj(o)) is the scalar product of conj(s) o and r; Re(s conj(r) conj(o)) that of s conj(o) and r."""
-    a, b = tf.split(source, 2, axis=-1)
-    c, d = tf.split(answer, 2, axis=-1)
-    imaginary = a * d - b * c
-    return tf.concat([a * c + b * d, imaginary if sign is None else imaginary * sign], -1)
-
-
-def _both(source: Any, answer: Any, sign: Any) -> Any:
-    """|s conj(r) - o| = |conj(s) r - conj(o)|."""
-    if sign is None:
-        return tf.concat([source, answer], -1)
-    parts = [each for both in (source, answer) for each in tf.split(both, 2, axis=-1)]
-    return tf.concat([parts[0], parts[1] * sign, parts[2], parts[3] * sign], -1)
+    Args:
+        labels: float32 [B + k, 2], of each candidate the entity, and log q. Candidate i is the answer of query i.
+        scores: float32 [B, B + k].
+    """
+    batch = tf.shape(scores)[0]
+    answers = tf.linalg.diag_part(scores)
+    same = tf.equal(labels[:batch, :1], labels[None, :, 0])
+    others = tf.where(same, scores.dtype.min, scores - labels[None, :, 1])
+    return tf.reduce_mean(tf.reduce_logsumexp(tf.concat([answers[:, None], others], 1), 1) - answers)

@@ -7,20 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from embexp.fields.graphs.specs import FULL, GROWN
-from embexp.records.folder import RunFolder
-from embexp.reports import plots, results
+from embexp.reports import results
 from embexp.reports.record import at, finite_number
+from embexp.runs import experiment
 from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.run import Observer, RunResult
-from embexp.runs.studies import stages
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import BASE
 from embexp.specs.tasks import CANDIDATES
@@ -38,12 +35,8 @@ _RATIOS = {
     "total_seconds": "seconds.total",
 }
 """What is compared of the grown and the full run, and where an entry of summary.json has it."""
-_COLOURS = {BASE: "#9aa5b1", GROWN: "#3ca951", FULL: "#4269d0"}
-_STAGES = {"setup": 0.35, "training": 1.0, "finishing": 0.55}
-"""Stages of a run, each with the opacity of its bar."""
 _FILES = {
     "summary.json": "all results",
-    "plots/comparison.png": "this comparison as a plot",
     "base/ grown/ full/": "the runs, each with its own summary, checkpoints and plots",
 }
 _METRICS = {
@@ -54,23 +47,19 @@ _METRICS = {
     "MRR, all": ("test", "mrr"),
 }
 """Metrics of the test triples, by split and name."""
-_PLOTTED = {"mrr": "MRR", "hits_at_1": "Hits@1", "hits_at_3": "Hits@3", "hits_at_10": "Hits@10"}
 
 
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
-    """Runs base, grown and full, each in its own directory, and compares them; see `stages.run`."""
+    """Runs base, grown and full, each in its own directory, and compares them; see `experiment.run_study`."""
     entities = next(feature.table for name, feature in spec.features.items() if spec.column_of(name) == CANDIDATES)
     described = {"name": spec.name, "task": str(spec.task), "study": spec.study.kind, "entities": entities}
 
     def compared(runs: Mapping[str, Mapping[str, Any]], ended: bool) -> Mapping[str, Any]:
         if ended:
             observer.progress("comparing the runs", None)
-        content = summarise(described, runs, *(_grown(directory) if GROWN in runs else ({}, {})))
-        if spec.output.plots and ended:
-            write_plot(content, RunFolder(directory).plots, name=spec.name)
-        return content
+        return summarise(described, runs, *(_grown(directory) if GROWN in runs else ({}, {})))
 
-    return stages.run(spec, directory, observer, compared)
+    return experiment.run_study(spec, directory, observer, compared)
 
 
 def _grown(directory: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
@@ -188,54 +177,6 @@ def _ratios(runs: Mapping[str, Any]) -> dict[str, float | None]:
     return {name: ratio(path) for name, path in _RATIOS.items()}
 
 
-def write_plot(summary: Mapping[str, Any], directory: Path, *, name: str) -> Path:
-    """Plots the ranking metrics and the time of each run, and returns the PNG file."""
-    figure = Figure(figsize=(10.4, 4.3), dpi=160, layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-    figure.suptitle(f"New entities · {name}", x=0.01, ha="left", fontsize=12, fontweight="bold")
-    _quality(left, summary["runs"])
-    _times(right, summary["runs"])
-    return plots.save(figure, directory / "comparison.png")
-
-
-def _quality(axes: Axes, runs: Mapping[str, Any]) -> None:
-    groups = [(f"{label}\nnew", "test_new", metric) for metric, label in _PLOTTED.items()]
-    groups += [("MRR\nknown", "test_known", "mrr"), ("MRR\nall", "test", "mrr")]
-    for offset, run in ((-0.2, GROWN), (0.2, FULL)):
-        values = [runs[run]["metrics"].get(split, {}).get(metric) or 0.0 for _, split, metric in groups]
-        bars = axes.bar([place + offset for place in range(len(groups))], values, 0.38, label=run, color=_COLOURS[run])
-        axes.bar_label(bars, fmt="%.3f", fontsize=7, padding=2)
-    axes.set_xticks(range(len(groups)), [label for label, _, _ in groups])
-    axes.set_ylim(0, 1.08)
-    axes.set_title("Ranks of the test triples, filtered (1 is best)", loc="left", fontsize=10)
-    axes.legend(frameon=False, fontsize=9, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 1.0))
-    _plain(axes, "y")
-
-
-def _times(axes: Axes, runs: Mapping[str, Any]) -> None:
-    for place, (run, facts) in enumerate(runs.items()):
-        start = 0.0
-        for stage, strength in _STAGES.items():
-            seconds = facts["seconds"][stage] or 0.0
-            axes.barh(place, seconds, 0.55, left=start, color=_COLOURS[run], alpha=strength)
-            start += seconds
-        training = facts["seconds"]["training"]
-        label = " unknown: killed at its end" if training is None else f" {start:.1f} s, training {training:.1f} s"
-        axes.text(start, place, label, va="center", fontsize=8)
-    axes.set_yticks(range(len(runs)), list(runs))
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.6 * max(facts["seconds"]["total"] or 1.0 for facts in runs.values()))
-    axes.set_xlabel("seconds (pale: before and after training)")
-    axes.set_title("Time", loc="left", fontsize=10)
-    _plain(axes, "x")
-
-
-def _plain(axes: Axes, direction: str) -> None:
-    axes.grid(axis=direction, color="#e3e3e3", linewidth=0.8)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
 @dataclass(frozen=True)
 class Comparison:
     """A rich renderable of a study of new entities."""
@@ -245,7 +186,7 @@ class Comparison:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, the table of the runs, a summary, and the files."""
-        yield stages.headline(self.summary)
+        yield experiment.headline(self.summary)
         yield from results.spaced([self._table(options)], options)
         yield from self._sentences()
         yield from results.files(self.directory, _FILES.items())
@@ -298,5 +239,5 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-STUDY = Study(run, stages.resuming(run), Comparison)
+STUDY = Study(run, experiment.resuming_study(run), Comparison)
 """`study=new_entities`."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import array
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +30,19 @@ import pyarrow as pa
 from embexp.data.examples import Examples, Layout, ListColumn
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError, excerpt
-from embexp.fields.graphs.openke import Names
-from embexp.fields.graphs.specs import INVERSE, GraphSplit, NewEntities, Place, TrainedTriples, Triples
-from embexp.fields.graphs.triples import files_of, is_ordered, lines_of
-from embexp.specs.tasks import RELATION, SOURCE
+from embexp.fields.graphs.specs import (
+    INVERSE,
+    GraphSplit,
+    NewEntities,
+    Place,
+    Positives,
+    TrainedTriples,
+    Triples,
+)
+from embexp.fields.graphs.triples import Names, files_of, is_ordered, lines_of
+from embexp.runs.prepare import Data
+from embexp.specs.run import RunSpec
+from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE
 from embexp.specs.vocabularies import Steps, normalized_text
 from embexp.system import digests
 from embexp.system.arrays import ArrayWriter, mapped_array
@@ -412,7 +421,6 @@ class Candidates:
         negatives: so many are drawn for each training query; None: all entities are candidates.
         positives: the training answers of each training query, by its row among the examples (KvsAll); None: one each.
         shares: float64 [entities], how often each answers a training query; None: negatives are each query's own.
-        relations: how many there are, where batches are to have all of them; 0: nobody wants them.
     """
 
     entities: int
@@ -420,7 +428,6 @@ class Candidates:
     seed: int
     positives: KnownAnswers | None = None
     shares: np.ndarray | None = None
-    relations: int = 0
 
 
 def head_predictions(rows: np.ndarray) -> np.ndarray:
@@ -490,3 +497,24 @@ def distinct_queries(examples: Examples, rows: np.ndarray) -> tuple[np.ndarray, 
     places = np.zeros(examples.count, np.int64)
     places[rows] = number
     return rows[np.sort(first)], KnownAnswers(_answers(number, targets, len(first)), places)
+
+
+def complete(spec: RunSpec, data: Data) -> Data:
+    """The data with the candidates of queries, each query once where all its answers are learned together.
+
+    Raises:
+        DataError: there is only one entity.
+    """
+    settings, scan, positives = spec.data, data.scan, None
+    assert isinstance(settings, Triples)  # a rule between the settings
+    if settings.positives is Positives.ALL:
+        rows, positives = distinct_queries(scan.examples, scan.splits["train"])
+        scan = replace(scan, splits={**scan.splits, "train": rows})
+    sizes = {spec.ids_of(name): data.vocabularies[feature.table].size for name, feature in spec.features.items()}
+    if (entities := sizes[CANDIDATES]) < 2:
+        raise DataError(f"{settings.path}: found {entities} entity, expected 2 or more, to rank answers")
+    candidates = Candidates(entities, settings.negatives, spec.seed, positives)
+    if settings.shared_negatives:
+        answered = answer_shares(scan.examples, scan.splits["train"], candidates.entities)
+        candidates = replace(candidates, shares=answered)
+    return replace(data, scan=scan, candidates=candidates)

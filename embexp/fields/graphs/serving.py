@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from embexp.data.batches import Batch
 from embexp.fields.graphs.specs import Triples
-from embexp.runs.serving.inputs import Served, traced
-from embexp.runs.serving.saved_model import Pieces, Signatures, check_counts
+from embexp.runs.serving import Pieces, Served, Signatures, check_counts, traced
 from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE
 
 

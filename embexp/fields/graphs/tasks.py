@@ -1,4 +1,4 @@
-"""The task of knowledge graphs: the answers of queries are ranked among all entities."""
+"""The task of knowledge graphs: the answers of queries are ranked among all entities, and what that costs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,77 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from embexp.errors import CombinationFault, Fault
+from embexp.fields.graphs.specs import KnowledgeGraph, Triples
 from embexp.specs.base import for_each, where_known
-from embexp.specs.tasks import Compared, Direction, Metric, Task
+from embexp.specs.footprint import DIFFERENCES, ROWS, SCORES, TRAINED_SCORES
+from embexp.specs.run import RunSpec
+from embexp.specs.tasks import CANDIDATES, Compared, Direction, Metric, Task
 
 if TYPE_CHECKING:
-    from embexp.specs.run import RunSpec
-    from embexp.specs.tables import Feature
+    pass
+
+_LONG_HOURS = 3.0
+_SECONDS = {False: 1.2e-10, True: 1.2e-9}
+"""Of a step, for each query, entity and dimension, on two cores: 6 operations of matrix products at 50 GFLOPS; of
+distances ten times as much, as nothing multiplies matrices. Only an order of magnitude, for a warning."""
+
+
+def evaluation_batch(entities: int, most: int) -> int:
+    """Queries of an evaluation batch: `most`, or fewer where their scores would take more than `SCORES` bytes."""
+    return min(most, max(1, SCORES // (4 * entities)))
+
+
+def long_training_warnings(spec: RunSpec, entities: int, steps: int) -> Iterator[str]:
+    """Warnings about a training that would take long.
+
+    Args:
+        spec: of a run on a knowledge graph, with every dim settled.
+    """
+    if not (isinstance(spec.data, Triples) and spec.data.negatives is None):
+        return
+    dim, distances = _dim(spec), _by_distance(spec)
+    hours = _SECONDS[distances] * spec.train.batch_size * entities * dim * steps / 3600
+    if hours < _LONG_HOURS:
+        return
+    better = "negative samples (data.negatives=128)" if distances else "experiment=knowledge_graph_large"
+    yield (
+        f"1-vs-all scores {spec.train.batch_size:,} × {entities:,} entities of dim {dim:,} in each of {steps:,} steps,"
+        f" which takes in the order of {hours:,.0f} hours on two cores; choose {better}, or fewer epochs"
+    )
+
+
+def step_bytes(spec: RunSpec, entities: int) -> int:
+    """About as many bytes as a training step allocates at its peak, beyond tables and slots."""
+    assert isinstance(spec.data, Triples)
+    dim, batch, negatives = _dim(spec), spec.train.batch_size, spec.data.negatives
+    if negatives is None:  # rows, their gradients, those of a block of queries, and those of sources added to them
+        return 4 * 4 * entities * dim + 2 * min(TRAINED_SCORES, 4 * batch * entities)
+    if spec.data.shared_negatives:  # scores, their gradients and what is between, and the rows of the candidates
+        return 4 * 5 * batch * (batch + negatives) + 4 * 4 * (batch + negatives) * dim
+    return 4 * 4 * batch * (1 + negatives) * dim
+
+
+def evaluation_bytes(spec: RunSpec, entities: int) -> int:
+    """About as many bytes as an evaluation allocates at its peak, beyond the tables."""
+    dim = _dim(spec)
+    rows = min(ROWS, 4 * entities * dim)
+    scores = min(SCORES, 4 * spec.evaluation_batch_size * entities)
+    differences = 3 * DIFFERENCES if _by_distance(spec) else 0
+    return 2 * rows + 3 * scores + differences
+
+
+def _by_distance(spec: RunSpec) -> bool:
+    return isinstance(spec.model, KnowledgeGraph) and spec.model.by_distance
+
+
+def _dim(spec: RunSpec) -> int:
+    return spec.tables[spec.features[CANDIDATES].table].width
+
 
 HITS = (1, 3, 10)
 """The k of Hits@k."""
 _LOWER, _HIGHER = Direction.LOWER, Direction.HIGHER
-_RANKS = "embexp.fields.graphs.metrics"
+_RANKS = "embexp.fields.graphs.evaluation"
 _MRR = "MRR, filtered (1 is best)"
 
 
@@ -26,37 +86,23 @@ class Ranking(Task):
     loss_unit = "loss of the model (mean per query)"
 
     def compared(self, spec: RunSpec) -> dict[str, Compared]:
-        """All entities, or drawn ones, for each query; and all relations where they are predicted."""
-        from embexp.fields.graphs.specs import KnowledgeGraph, Triples
-        from embexp.specs.tasks import CANDIDATES, RELATION
-
-        data, model, found = spec.data, spec.model, dict[str, Compared]()
+        """All entities, or drawn ones, for each query."""
+        data, found = spec.data, dict[str, Compared]()
         if isinstance(data, Triples):
             few = "data.negatives to a number, or strategy=cpu"
             path, value = "data.negatives", "null" if data.negatives is None else str(data.negatives)
             every = "entities" if data.negatives is None else ""
             drawn = 0 if data.negatives is None else 1 + data.negatives
             found[CANDIDATES] = Compared(path, value, every, made=True, remedy=few, of_example=drawn)
-        if isinstance(model, KnowledgeGraph) and model.relation_prediction:
-            path, value = "model.relation_prediction", f"{model.relation_prediction:g}"
-            found[RELATION] = Compared(path, value, "relations", remedy="leave it 0")
         return found
-
-    def further_features(self, spec: RunSpec, data: Any) -> dict[str, Feature]:
-        """All relations, where they are predicted."""
-        from embexp.specs.tables import Feature
-        from embexp.specs.tasks import ALL_RELATIONS, RELATION
-
-        return {ALL_RELATIONS: Feature(table=spec.features[RELATION].table)} if data.candidates.relations else {}
 
     def memory_lines(self, spec: RunSpec, data: Any) -> Iterator[str]:
         """Of scores of entities."""
-        from embexp.fields.graphs import footprint
         from embexp.system.terminal import byte_size
 
-        entities, relations = data.candidates.entities, data.candidates.relations
-        queries = footprint.evaluation_batch(entities, spec.evaluation_batch_size)
-        step, evaluation = footprint.step_bytes(spec, entities, relations), footprint.evaluation_bytes(spec, entities)
+        entities = data.candidates.entities
+        queries = evaluation_batch(entities, spec.evaluation_batch_size)
+        step, evaluation = step_bytes(spec, entities), evaluation_bytes(spec, entities)
         yield f"memory: a step takes about {byte_size(step)} beyond tables and slots"
         yield (
             f"memory: an evaluation takes about {byte_size(evaluation)} beyond tables, ranking {queries:,} queries at a"
@@ -65,9 +111,7 @@ class Ranking(Task):
 
     def training_warnings(self, spec: RunSpec, data: Any, steps: int) -> Iterator[str]:
         """That scoring all entities takes long."""
-        from embexp.fields.graphs import footprint
-
-        return footprint.long_training_warnings(spec, data.candidates.entities, steps)
+        return long_training_warnings(spec, data.candidates.entities, steps)
 
     def faults(self, spec: RunSpec) -> Iterator[Fault]:
         """Data without queries, a model without scores, and what rows of entities and triples can't have."""
@@ -82,10 +126,10 @@ class Ranking(Task):
 RANKING = Ranking(
     "ranking",
     described="One of many candidates, for the queries of a knowledge graph: the model's loss; MRR, Hits@k.",
-    loss="embexp.fields.graphs.losses:of_queries",
+    loss="embexp.fields.graphs.models:of_queries",
     reference=f"{_RANKS}:REFERENCE",
-    data="embexp.fields.graphs.data:complete",
-    additions="embexp.fields.graphs.batches:additions",
+    data="embexp.fields.graphs.queries:complete",
+    additions="embexp.fields.graphs.evaluation:additions",
     serving="embexp.fields.graphs.serving:model",
     evaluator="embexp.fields.graphs.evaluation:RankingEvaluator",
     metrics=(

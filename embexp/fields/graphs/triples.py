@@ -4,8 +4,8 @@
 |---|---|
 | `.txt`, `.tsv` | three fields, tabs between them. Which one is the relation differs from graph to graph |
 | `.csv` | three fields, commas between them, or the three of more that the header line names |
-| `.nt` | N-Triples, see `ntriples`; also found in `.txt` |
-| `2id.txt` | OpenKE's files, see `openke` |
+| `.nt` | N-Triples, see `ntriple_of`; also found in `.txt` |
+| `2id.txt` | OpenKE's files, see `Names` |
 
 A header line may name the fields: head, relation and tail, or the like. A folder holds the files `train`, `valid` and
 `test`. A file alone is a whole graph, which is divided. Each may be compressed.
@@ -15,42 +15,164 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from embexp.data.columns import Columns
 from embexp.data.files import table_files
 from embexp.data.files.dialect import Dialect
-from embexp.data.files.table_files import looked, stop_at, unreadable
+from embexp.data.files.table_files import looked, stop_at, text_lines, unreadable
 from embexp.data.files.text_table import BadLine, records
-from embexp.data.sources.source import (
-    HEAD_LINES,
-    Description,
-    OtherFile,
-    Source,
-    cached,
-    single_columns,
-    unknown_columns,
-)
-from embexp.errors import ConfigError, DataError, Fault, excerpt, plural
-from embexp.fields.graphs import ntriples
-from embexp.fields.graphs.openke import ENTITIES, NUMBERED, RELATIONS, Names
-from embexp.fields.graphs.specs import GraphSplit, Triples
-from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE
-from embexp.system import caching, compressed, digests
+from embexp.errors import DataError, Fault, excerpt, plural
+from embexp.system import compressed
 from embexp.system.files import fault_of
-from embexp.system.parallel import Progress
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+NUMBERED = "2id"
+"""How the stems of all names of files end."""
+ENTITIES, RELATIONS = f"entity{NUMBERED}", f"relation{NUMBERED}"
+"""Stems of the files with names."""
 
-    from embexp.data.examples import Encoded, Examples
-    from embexp.data.vocabularies.vocabulary import Vocabulary
 
-_COLUMNS = (SOURCE, RELATION, CANDIDATES)
+@dataclass(frozen=True)
+class Names:
+    """The names of a graph by their numbers, and the files that they are from."""
+
+    files: tuple[Path, Path]
+    entities: list[str]
+    relations: list[str]
+
+    @staticmethod
+    def read(entities: Path, relations: Path) -> Names:
+        """Reads both files.
+
+        Raises:
+            DataError: a line holds no name and number, a number or a name is there twice, or the count is wrong.
+        """
+        return Names((entities, relations), _names(entities), _names(relations))
+
+    def triples(self, path: Path) -> Iterator[tuple[list[str], int]]:
+        """Head, relation and tail of each line of a file by their names, and the bytes read with it.
+
+        Raises:
+            DataError: a line is no triple of numbers that have names, or the count is wrong.
+        """
+        (entity_file, relation_file), found = self.files, 0
+        count, lines = _counted(path)
+        for number, text, size in lines:
+            fields, place = text.split(), f"{path}, line {number}"
+            if len(fields) != 3:
+                expected = "expected 3, the numbers of head, tail and relation"
+                raise DataError(f"{place}: found {plural(len(fields), 'field')} in {excerpt(text)}, {expected}")
+            head, tail = (_named(field, self.entities, entity_file, place) for field in fields[:2])
+            yield [head, _named(fields[2], self.relations, relation_file, place), tail], size
+            found += 1
+        _check_count(path, found, count, "triple")
+
+
+def _named(field: str, names: list[str], file: Path, place: str) -> str:
+    if not _is_number(field) or int(field) >= len(names):
+        raise DataError(f"{place}: found {excerpt(field)}, expected a number below {len(names):,}, as {file.name} has")
+    return names[int(field)]
+
+
+def _names(path: Path) -> list[str]:
+    count, lines = _counted(path)
+    names: dict[int, str] = {}
+    for line, text, _ in lines:
+        place, (name, *rest) = f"{path}, line {line}", text.rstrip().rsplit(maxsplit=1) or [""]
+        if not rest or not _is_number(rest[0]):
+            raise DataError(f"{place}: found {excerpt(text)}, expected a name, a tab and its number")
+        if (number := int(rest[0])) >= count:
+            raise DataError(f"{place}: found the number {number:,}, expected one below {count:,}, as line 1 says")
+        if number in names:
+            raise DataError(f"{place}: found the number {number:,} again, expected another for each name")
+        names[number] = name
+    _check_count(path, len(names), count, "name")
+    if len(set(names.values())) < count:
+        seen: set[str] = set()
+        twice = next(name for name in names.values() if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise DataError(f"{path}: found the name {excerpt(twice)} twice, expected another for each number")
+    return [names[number] for number in range(count)]
+
+
+def _counted(path: Path) -> tuple[int, Iterator[tuple[int, str, int]]]:
+    """The number in the first line, and the lines after it."""
+    lines = text_lines(path)
+    first = next(lines, (1, "", 0))[1].strip()
+    if not _is_number(first):
+        found = excerpt(first) if first else "nothing"
+        raise DataError(f"{path}, line 1: found {found}, expected the number of lines that follow")
+    return int(first), lines
+
+
+def _check_count(path: Path, found: int, count: int, what: str) -> None:
+    if found != count:
+        raise DataError(f"{path}: found {plural(found, what)}, expected {count:,}, as line 1 says")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+_UNICODE = r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}"
+_IRI = rf'<((?:[^\x00-\x20<>"{{}}|^`\\]|{_UNICODE})*)>'
+_BASE = (
+    "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c-\u200d\u2070-\u218f\u2c00-\u2fef"
+    "\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
+)
+_INNER = rf"{_BASE}_:0-9\-\u00b7\u0300-\u036f\u203f-\u2040"
+_NODE = rf"_:[{_BASE}_:0-9](?:[{_INNER}.]*[{_INNER}])?"
+_STRING = rf'"((?:[^"\\\n\r]|\\[tbnrf"\'\\]|{_UNICODE})*)"'
+_LANGUAGE = r"@([A-Za-z]+(?:-[A-Za-z0-9]+)*)"
+_SPACE = r"[ \t]*"
+_TRIPLE = re.compile(
+    rf"{_SPACE}(?:{_IRI}|({_NODE})){_SPACE}{_IRI}{_SPACE}"
+    rf"(?:{_IRI}|({_NODE})|{_STRING}(?:\^\^{_IRI}|{_LANGUAGE})?){_SPACE}\.{_SPACE}(?:#.*)?"
+)
+_NOTHING = re.compile(rf"{_SPACE}(?:#.*)?")
+_ESCAPE = re.compile(rf"{_UNICODE}|\\.")
+_LETTERS = dict(zip("tbnrf", "\t\b\n\r\f", strict=True))
+EXPECTED_NTRIPLE = 'a triple such as <http://a.org/s> <http://a.org/p> "text"@en .'
+"""What a line should be, for errors."""
+
+
+def is_nothing(line: str) -> bool:
+    """Whether a line is empty, or a comment."""
+    return _NOTHING.fullmatch(line) is not None
+
+
+def triple_of(line: str) -> list[str] | None:
+    """The names of subject, predicate and object of a line without its end; None for a line that is no triple."""
+    match = _TRIPLE.fullmatch(line)
+    if match is None:
+        return None
+    subject, subject_node, predicate, iri, node, string, kind, language = match.groups()
+    try:
+        head = subject_node if subject is None else _unescaped(subject)
+        if string is not None:
+            behind = f"^^{_unescaped(kind)}" if kind is not None else f"@{language}" if language is not None else ""
+            tail = f'"{_unescaped(string)}"{behind}'
+        else:
+            tail = node if iri is None else _unescaped(iri)
+        found = [head, _unescaped(predicate), tail]
+        "".join(found).encode()
+    except ValueError:  # an escape that stands for no character
+        return None
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(_character, text) if "\\" in text else text
+
+
+def _character(match: re.Match[str]) -> str:
+    escape = match[0]
+    if escape[1] in "uU":
+        return chr(int(escape[2:], 16))
+    return _LETTERS.get(escape[1], escape[1])
+
+
 SPLITS = ("train", "valid", "test")
 _NAMED = (ENTITIES, RELATIONS)
 _SUFFIXES = (".txt", ".tsv", ".csv", ".nt")
@@ -58,148 +180,6 @@ _OTHER_RDF = (".ttl", ".rdf", ".owl", ".xml", ".jsonld", ".n3", ".nq", ".trig")
 _CONVERSION = (
     "convert it to N-Triples, such as with rdflib: rdflib.Graph().parse('GRAPH').serialize('graph.nt', format='nt')"
 )
-
-
-@dataclass(frozen=True)
-class TripleSource(Source):
-    """Queries of a knowledge graph. Its files are its splits."""
-
-    data: Triples
-    unit = ("triples", 2)
-    answers = True
-
-    def head_faults(self, columns: Columns) -> list[Fault]:
-        """Columns that queries lack, missing files, and the first line that is no triple."""
-        rule = f"a knowledge graph's queries have no such column; the columns are {', '.join(_COLUMNS)}"
-        known = (*_COLUMNS, *self.data.dense_columns)
-        faults = [*unknown_columns(columns, known, rule), *single_columns(columns, _COLUMNS, "no lists")]
-        try:
-            found = files_of(Path(self.data.path))
-            if (found.named or found.ordered) and self.data.columns is not None:
-                value = f"[{', '.join(self.data.columns)}]"
-                numbered = "the folder holds numbered triples, whose lines are head, tail and relation"
-                rule = numbered if found.named else "the form, or the header line, of the files says what each field is"
-                faults.append(Fault("data.columns", value, rule, "set data.columns=null"))
-            if len(found.splits) > 1 and self.data.split != GraphSplit():
-                value = ", ".join(f"{name}: {setting}" for name, setting in self.data.split)
-                rule = "the folder's files are the splits: only a graph in one file is divided"
-                faults.append(Fault("data.split", value, rule, "leave it out, or name a file"))
-            names = found.names
-            for file in found.splits:
-                for _ in itertools.islice(lines_of(file, names), HEAD_LINES):
-                    pass
-        except ConfigError as error:
-            faults += error.faults
-        except DataError as error:
-            faults.append(Fault("data.path", repr(self.data.path), str(error)))
-        return faults
-
-    def description(self) -> Description:
-        """The folder, what answers are ranked among, and which triples train."""
-        data, new = self.data, self.data.new_entities
-        others = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
-        others += " and the answers of its batch" if data.shared_negatives else ""
-        drawn = "all" if data.negatives is None else str(1 + data.negatives)
-        if data.shared_negatives:
-            drawn = f"B + {data.negatives}, shared"
-        some = "" if new is None else f"; {new.share:.3g} of the entities count as new, {new.train.value} triples train"
-        parts = "the files valid and test validate and test"
-        if Path(data.path).is_file():
-            parts = f"{data.split.validation:.0%} validates, {data.split.test:.0%} tests, and train has all names"
-        return Description(
-            f"triples {data.path}, each answer ranked among {others}; {parts}{some}",
-            ids_per_example={CANDIDATES: drawn},
-        )
-
-    def digest(self, columns: Columns, *, cache: Path) -> str:
-        """Of the bytes of all files."""
-        files = files_of(Path(self.data.path)).paths
-        return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
-
-    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
-        """Two queries for each triple; ids are rows already."""
-        from embexp.fields.graphs import queries
-
-        used = {"columns", "reciprocal", "normalize", "split"} | (
-            {"new_entities"} if self.data.new_entities is not None else set()
-        )
-        settings = {"kind": self.data.kind, **self.data.model_dump(mode="json", include=used)}
-        make = partial(queries.write_queries, self.data, progress=progress)
-        return cached("triples", self.digest(columns, cache=cache), settings, make, cache=cache)
-
-    def division_key(self) -> dict[str, Any]:
-        """Nothing: the files are the splits."""
-        return {}
-
-    def given_splits(self) -> tuple[str, ...]:
-        """Validation and test, unless one file is divided, or triples are by whether they have new entities."""
-        one = Path(self.data.path).is_file()
-        return ("validation", "test") if self.data.new_entities is None and not one else ()
-
-    def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
-        """Writes splits: the files, and two more where some entities count as new."""
-        import numpy as np
-
-        from embexp.data import splits
-        from embexp.fields.graphs import queries
-
-        splits.write(splits.in_order([count for _, count in encoded.layout.files]), encoded.layout.count, folder)
-        new = self.data.new_entities
-        if new is None:
-            return {}
-        divided = queries.new_entity_splits(
-            new.train, encoded.folder, {name: np.load(folder / f"{name}.npy") for name in splits.SPLITS}
-        )
-        if not len(divided["train"]):
-            raise DataError(
-                f"{self.data.path}: no training triple has to do with the entities that count as new; take a larger"
-                f" share of them than {new.share:g}, or another seed"
-            )
-        splits.rewrite(divided, folder)
-        return {"parts": list(divided)}
-
-    def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
-        """One of entities, one of relations."""
-        from embexp.data.vocabularies.vocabulary import Vocabulary
-        from embexp.fields.graphs.queries import ENTITIES, RELATIONS
-
-        entities, relations = (Vocabulary.read(encoded.folder / name) for name in (ENTITIES, RELATIONS))
-        return {
-            table: (relations if column == RELATION else entities).normalizing(self.data.normalize)
-            for column, table in columns.ids.items()
-        }
-
-    def distinct_tokens(self, columns: Columns, encoded: Encoded) -> dict[str, pa.LargeStringArray]:
-        """The names of entities, and those of relations without their inverses."""
-        import pyarrow as pa
-
-        read = self.vocabularies(columns, encoded, encoded.folder)
-        names = {table: read[table].tokens() for table in columns.ids.values()}
-        inverses = {table for column, table in columns.ids.items() if column == RELATION and self.data.reciprocal}
-        return {
-            table: pa.array(found[::2] if table in inverses else found, pa.large_string())
-            for table, found in names.items()
-        }
-
-    def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
-        """The queries of one more file of triples."""
-        from embexp.data.examples import examples
-        from embexp.fields.graphs import queries
-
-        if fault := fault_of(file.path):
-            raise DataError(f"{file.path}: {fault}")
-        known = {
-            queries.RELATIONS if column == RELATION else queries.ENTITIES: file.vocabularies[table]
-            for column, table in columns.ids.items()
-        }
-        how = self.data.model_dump(mode="json", include={"columns", "reciprocal"})
-        whose = {name: each.digest for name, each in known.items()}
-        names = names_of(file.path)
-        files = [file.path, *(names.files if names else ())]
-        make = partial(queries.write_other_queries, self.data, file.path, names, known, progress=progress)
-        content = digests.of_json([caching.file_digest(each, cache=cache) for each in files])
-        made = cached("triples", content, {"vocabularies": whose, **how}, make, cache=cache).folder
-        return examples(made, made)
 
 
 @dataclass(frozen=True)
@@ -338,9 +318,9 @@ def _form_of(path: Path) -> _Form:
     if form == ".nt":
         return _Form(None)
     if form != ".csv":
-        some = itertools.islice(itertools.dropwhile(ntriples.is_nothing, lines), 1)
+        some = itertools.islice(itertools.dropwhile(is_nothing, lines), 1)
         first = next(some, "")
-        if ntriples.triple_of(first) is not None:
+        if triple_of(first) is not None:
             return _Form(None)
         first = next((text for _, text, _ in table_files.text_lines(path)), "")
         fields = first.split("\t")
@@ -426,8 +406,8 @@ def _rows(path: Path, form: _Form) -> Iterator[tuple[str, list[str], int]]:
 
 def _ntriples(path: Path) -> Iterator[tuple[list[str], int]]:
     for number, text, size in table_files.text_lines(path):
-        triple = ntriples.triple_of(text)
+        triple = triple_of(text)
         if triple is not None:
             yield triple, size
-        elif not ntriples.is_nothing(text):
-            raise DataError(f"{path}, line {number}: found {excerpt(text)}, expected {ntriples.EXPECTED}")
+        elif not is_nothing(text):
+            raise DataError(f"{path}, line {number}: found {excerpt(text)}, expected {EXPECTED_NTRIPLE}")

@@ -25,7 +25,7 @@ import tensorflow as tf
 from embexp.data.batches import Batch, Read, SharedArray, negatives_seed, plain
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
-from embexp.fields.recommendation.interactions import Interactions
+from embexp.fields.recommendation.data import Interactions
 from embexp.fields.recommendation.specs import DrawnNegatives, RecommendationLoss, SharedNegatives
 from embexp.runs.prepare import Data
 from embexp.specs.run import RunSpec

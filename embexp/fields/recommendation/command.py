@@ -68,9 +68,9 @@ def main(arguments: Sequence[str]) -> int:
     unknown: dict[str, int] = {}
     with stages_of_long_work() as progress:
         if options.history is not None:
-            from embexp.fields.recommendation import new_users
+            from embexp.fields.recommendation import cold_starts
 
-            histories = new_users.read(run, options.history)
+            histories = cold_starts.read_histories(run, options.history)
         found = run.recommend(
             users or None,
             int(options.count),

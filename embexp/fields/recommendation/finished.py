@@ -1,17 +1,27 @@
-"""What a finished run of recommendation can do besides: `Run.recommend` and `Run.vectors`."""
+"""What a finished run of recommendation can do besides: `Run.recommend`, `Run.vectors`, and exports of both sides."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.errors import UsageError
-from embexp.fields.recommendation import new_users, recommending
-from embexp.fields.recommendation.content import with_new_items
+import numpy as np
+import pyarrow as pa
+
+from embexp.errors import RunError, UsageError
+from embexp.fields.recommendation import cold_starts
+from embexp.fields.recommendation.cold_starts import with_new_items
+from embexp.fields.recommendation.recommending import Vectors, compute_vectors, recommender
+from embexp.runs.finished import Written
 from embexp.runs.prepare import read_recorded_data
-from embexp.system import caching
+from embexp.system import caching, files
+from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import Progress, quiet
+from embexp.vectors import search_index
+from embexp.vectors.write import write_vectors
 
 if TYPE_CHECKING:
     from embexp.fields.recommendation.evaluation import ListEvaluator
@@ -23,7 +33,7 @@ def recommend(
     users: Sequence[str] | None = None,
     count: int = 10,
     *,
-    histories: new_users.Histories | None = None,
+    histories: cold_starts.Histories | None = None,
     unknown: dict[str, int] | None = None,
     include_seen: bool = False,
     content: Path | str | None = None,
@@ -35,8 +45,8 @@ def recommend(
     Args:
         users: their names; None: all users of the training split. Their features are those of their last example.
         count: items of each list; a user who has seen nearly everything gets fewer.
-        histories: items of users by name, who are taken for new ones; see `new_users.vectors`. A user none of whose
-            items the run knows gets an empty list.
+        histories: items of users by name, who are taken for new ones; see `cold_starts.vectors_of_new_users`. A user
+            none of whose items the run knows gets an empty list.
         unknown: gets the items of `histories` that the run does not know, and how many of the users have each.
         include_seen: list items too that the user has in any split of that data, or in `histories`.
         content: file of vectors of the content of items, with their ids, to list those that the run does not know,
@@ -65,11 +75,11 @@ def recommend(
     else:
         names, features = (
             list(histories),
-            [run.spec.ids_of(name) for name in recommending.recommender(run).user_features],
+            [run.spec.ids_of(name) for name in recommender(run).user_features],
         )
         evaluator, own = _evaluator(run), read_recorded_data(run.folder, run.spec, progress)
-        known = new_users.vectors(
-            evaluator, own, run.runtime, recommending.recommender(run), features, histories, unknown, progress
+        known = cold_starts.vectors_of_new_users(
+            evaluator, own, run.runtime, recommender(run), features, histories, unknown, progress
         )
     if content is not None:
         cache = caching.cache_folder(run.spec.output.cache)
@@ -78,7 +88,7 @@ def recommend(
     return found if names is None else {user: found.get(user, []) for user in names}
 
 
-def vectors(run: Run, users: Sequence[str] | None = None, *, progress: Progress = quiet) -> recommending.Vectors:
+def vectors(run: Run, users: Sequence[str] | None = None, *, progress: Progress = quiet) -> Vectors:
     """Vectors of users and items of the run's own data, for task recommendation: products are scores.
 
     Args:
@@ -90,9 +100,9 @@ def vectors(run: Run, users: Sequence[str] | None = None, *, progress: Progress 
         VocabularyError: a user is unknown.
         DataError: the run's own data have changed.
     """
-    recommending.recommender(run)
+    recommender(run)
     evaluator, own = _evaluator(run), read_recorded_data(run.folder, run.spec, progress)
-    return recommending.vectors(evaluator, own, run.runtime, users, progress)
+    return compute_vectors(evaluator, own, run.runtime, users, progress)
 
 
 def _evaluator(run: Run) -> ListEvaluator:
@@ -101,3 +111,54 @@ def _evaluator(run: Run) -> ListEvaluator:
     found = run.evaluator()
     assert isinstance(found, ListEvaluator)  # the task is recommendation
     return found
+
+
+_QUERIES = 2_000
+"""Users whose vectors tune and measure an index."""
+
+
+def write_sides(run: Run, directory: Path, out: Path, progress: Progress) -> Written:
+    """Writes the vectors of users and items with their tokens.
+
+    Raises:
+        DivergedError: a vector is not finite.
+        RunError: the task is another.
+        DataError: a token has a line end.
+    """
+    return _written(vectors(run, progress=progress), directory, out, progress)
+
+
+def write_index(run: Run, directory: Path, out: Path, progress: Progress, *, recall: float = 0.99) -> Written:
+    """Writes the same, and an index of the items by faiss.
+
+    Args:
+        recall: the share of the best 10 items that a search is to find.
+
+    Raises:
+        RunError: faiss is missing, or does not reach the recall.
+    """
+    if fault := search_index.missing():
+        raise RunError(fault)
+    found = vectors(run, progress=progress)
+    found.check_finite()
+    few = np.random.default_rng(0).permutation(len(found.of_users))[:_QUERIES]
+    built = search_index.build(found.of_items, found.of_users[few], recall=recall, progress=progress)
+    built.index.save(directory / "items.faiss", built.effort)
+    files.write_text(directory / "index.json", json.dumps(built.facts, indent=2) + "\n")
+    return replace(_written(found, directory, out, progress), facts=built.facts)
+
+
+def _written(found: Vectors, directory: Path, out: Path, progress: Progress) -> Written:
+    found.check_finite()
+    sides = {"users": found.of_users, "items": found.of_items}
+    for (name, rows), tokens in zip(sides.items(), found.tokens(), strict=True):
+        texts, file = pa.array(tokens, pa.large_string()), f"{name}.npy"
+        write_vectors(
+            ArrayRows(rows),
+            texts,
+            directory / file,
+            named=out / file,
+            any_token="embexp.load_run(RUN).vectors() in Python",
+            progress=progress,
+        )
+    return Written({name: rows.shape for name, rows in sides.items()})

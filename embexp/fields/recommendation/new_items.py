@@ -14,18 +14,18 @@ from rich.text import Text
 
 from embexp.data.examples import ListColumn
 from embexp.data.histories import lists_of
-from embexp.fields.recommendation import cold_starts, item_models, lists
-from embexp.fields.recommendation.content import Content, of_new_items, read_content
+from embexp.fields.recommendation import cold_starts, evaluation, item_models
+from embexp.fields.recommendation.cold_starts import Content, of_new_items, read_content
+from embexp.fields.recommendation.data import HeldOut, Interactions
 from embexp.fields.recommendation.evaluation import intervals_over_users
-from embexp.fields.recommendation.interactions import HeldOut, Interactions
 from embexp.fields.recommendation.recommending import Vectors
 from embexp.fields.recommendation.specs import Recommender
 from embexp.reports import results
+from embexp.runs import experiment
 from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.prepare import Data, read_data
 from embexp.runs.run import Observer, RunResult
-from embexp.runs.studies import stages
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import BASE
 from embexp.system import caching, digests, files, terminal
@@ -58,7 +58,7 @@ _FILES = {
 
 
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
-    """Runs base without what is new, and measures how that is served; see `stages.run`."""
+    """Runs base without what is new, and measures how that is served; see `experiment.run_study`."""
     described = {"name": spec.name, "task": str(spec.task), "study": spec.study.kind}
     base_spec = spec.study.runs(spec, directory)[BASE]
     data, content = read_data(base_spec, observer.progress), None  # what is wrong with them is said before the training
@@ -101,7 +101,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
             }
         return summary
 
-    return stages.run(spec, directory, observer, served)
+    return experiment.run_study(spec, directory, observer, served)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class _Measure:
 
     def __call__(self, lister: Lister, items: int, relevant: ListColumn, unknown: np.ndarray, seen: ListColumn) -> Any:
         of_users: dict[str, list[np.ndarray]] = {}
-        metrics = lists.evaluate_lists(
+        metrics = evaluation.evaluate_lists(
             lister,
             items,
             relevant=relevant,
@@ -286,7 +286,7 @@ class Served:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, a table for each part, what was chosen, the files and warnings."""
-        yield stages.headline(self.summary)
+        yield experiment.headline(self.summary)
         parts = self.summary.get("served", {})
         yield from results.spaced([self._table(part, methods, options) for part, methods in parts.items()], options)
         yield from map(Text, self._sentences())
@@ -319,5 +319,5 @@ def _results(summary: Mapping[str, Any], directory: Path) -> RenderableType:
     return Served(summary, directory)
 
 
-STUDY = Study(run, stages.resuming(run), _results)
+STUDY = Study(run, experiment.resuming_study(run), _results)
 """`study=new_items`."""

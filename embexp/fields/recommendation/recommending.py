@@ -102,7 +102,7 @@ class Vectors:
         return found
 
 
-def vectors(
+def compute_vectors(
     evaluator: ListEvaluator,
     data: Data,
     runtime: Predictor,

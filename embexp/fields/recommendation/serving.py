@@ -4,11 +4,133 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from embexp.fields.recommendation.best_items import BestItems
+from embexp.fields.recommendation.recommending import Vectors
 from embexp.runs.finished import load_run
-from embexp.runs.serving.saved_model import FeatureModel, Pieces, Signatures, feature_model
+from embexp.runs.serving import FeatureModel, Pieces, Served, Signatures, feature_model, traced
+
+_MORE = 128
+"""Items beyond the first k whose scores are computed again in float64.
+
+A matrix product in float32, or with the shorter numbers of a GPU, moves an item by a few places at most.
+"""
+
+
+class BestItems(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
+    """The vectors of users and items, and what each user has seen, as variables of a SavedModel.
+
+    Attributes:
+        recommend: `recommend(user, k, exclude)`, a `tf.function`: the best items without those that the user has seen
+            in the run's data.
+        recommend_with_seen: the same with these.
+    """
+
+    def __init__(self, vectors: Vectors, users: Served, items: Served) -> None:
+        """Makes the variables.
+
+        Args:
+            users: the vocabulary of the users in the graph.
+            items: that of the items.
+
+        Raises:
+            DivergedError: a vector has a number that is not finite.
+        """
+        super().__init__()
+        vectors.check_finite()
+        self._users, self._items = users, items
+        names = vectors.items if items.takes == tf.int64 else np.array(vectors.tokens()[1], object)
+        self._nothing = np.int64(-1) if items.takes == tf.int64 else ""
+        with tf.device("/cpu:0"):
+            self._names = _kept(names, items.takes, "items")
+            self._place = _kept(_numbers(vectors.users, users.size), tf.int32, "place_of_user")
+            self._number = _kept(_numbers(vectors.items, items.size), tf.int32, "number_of_item")
+            self._seen = _kept(vectors.seen.values, tf.int32, "seen")
+            self._splits = _kept(vectors.seen.splits, tf.int64, "seen_splits")
+            self._of_users = _kept(vectors.of_users, tf.float32, "users")
+            self._of_items = _kept(vectors.of_items, tf.float32, "vectors")
+        self._takes = {
+            "user": tf.TensorSpec([None], users.takes, "user"),
+            "k": tf.TensorSpec([], tf.int32, "k"),
+            "exclude": tf.TensorSpec([None, None], items.takes, "exclude"),
+        }
+        takes = tuple(self._takes.values())
+        self.recommend = tf.function(self._without_seen, takes, autograph=False)
+        self.recommend_with_seen = tf.function(self._with_seen, takes, autograph=False)
+
+    def signatures(self) -> dict[str, Any]:
+        """The two functions by the names under which a SavedModel lists them."""
+        return {
+            "recommend": traced(self.recommend, **self._takes),
+            "recommend_with_seen": traced(self.recommend_with_seen, **self._takes),
+        }
+
+    def _without_seen(self, user: Any, k: Any, exclude: Any) -> dict[str, Any]:
+        place = self._places(user)
+        seen = tf.gather(tf.RaggedTensor.from_row_splits(self._seen.read_value(), self._splits, validate=False), place)
+        hidden = tf.stack([seen.value_rowids(), tf.cast(seen.values, tf.int64)], axis=1)
+        return self._best(place, k, exclude, hidden)
+
+    def _with_seen(self, user: Any, k: Any, exclude: Any) -> dict[str, Any]:
+        return self._best(self._places(user), k, exclude, tf.zeros([0, 2], tf.int64))
+
+    def _best(self, place: Any, k: Any, exclude: Any, hidden: Any) -> dict[str, Any]:
+        """Items and scores [B, k], the best first, of equal ones by rising number; "" or -1, and -inf, at the end.
+
+        Args:
+            place: of each user, [B].
+            hidden: pairs of a place in the batch and the number of an item, int64 [n, 2].
+        """
+        count = tf.shape(place)[0]
+        number = _found(self._number, self._items.find(exclude))
+        number = tf.broadcast_to(number, [count, tf.shape(number)[1]])  # one row is for all users
+        at = tf.where(number >= 0)
+        others = tf.stack([at[:, 0], tf.cast(tf.gather_nd(number, at), tf.int64)], axis=1)
+        hidden = tf.concat([hidden, others], 0)
+        users, items = tf.gather(self._of_users, place), self._of_items.read_value()
+        scores = tf.matmul(users, items, transpose_b=True)
+        lowest = tf.fill([tf.shape(hidden)[0]], -np.inf)
+        scores = tf.tensor_scatter_nd_update(scores, hidden, lowest)
+        size = tf.shape(items)[0]
+        rough, candidates = tf.math.top_k(scores, tf.minimum(k + _MORE, size))
+        order = tf.argsort(candidates, axis=1)  # of equal scores, `top_k` takes the first
+        rough, candidates = (tf.gather(each, order, batch_dims=1) for each in (rough, candidates))
+        products = tf.cast(users, tf.float64)[:, None] * tf.cast(tf.gather(items, candidates), tf.float64)
+        exact = tf.cast(tf.reduce_sum(products, 2), tf.float32)
+        exact = tf.where(tf.math.is_inf(rough), rough, exact)
+        best, chosen = tf.math.top_k(exact, tf.minimum(k, size))
+        names = tf.gather(self._names.read_value(), tf.gather(candidates, chosen, batch_dims=1))
+        return {"items": tf.where(tf.math.is_inf(best), self._nothing, names), "scores": best}
+
+    def _places(self, user: Any) -> Any:
+        """The place of each user among the vectors. Unknown users are an InvalidArgumentError of the running graph."""
+        place = _found(self._place, self._users.find(user))
+        unknown = tf.boolean_mask(user, place < 0)
+        message = "users that are not in the run's training split, so that it has learned nothing of them:"
+        with tf.control_dependencies(
+            [tf.raw_ops.Assert(condition=tf.equal(tf.size(unknown), 0), data=[message, unknown])]
+        ):
+            return tf.identity(place)
+
+
+def _kept(values: np.ndarray, dtype: Any, name: str) -> Any:
+    return tf.Variable(values, trainable=False, dtype=dtype, name=name)
+
+
+def _numbers(rows: np.ndarray, size: int) -> np.ndarray:
+    """The place of each row of a vocabulary among some of them, -1 for others: int32 [size]."""
+    found = np.full(size, -1, np.int32)
+    found[rows] = np.arange(len(rows))
+    return found
+
+
+def _found(numbers: Any, rows: Any) -> Any:
+    """The numbers of rows, -1 for those that no row has."""
+    numbers = numbers.read_value()
+    size = tf.shape(numbers, tf.int64)[0]
+    known = (rows >= 0) & (rows < size)
+    return tf.where(known, tf.gather(numbers, tf.where(known, rows, 0)), -1)
 
 
 class ListModel(FeatureModel):

@@ -172,7 +172,7 @@ class BPR(DrawnNegatives):
     """-log sigmoid(score of the item - score of a negative), the mean over all negatives (Rendle et al. 2009)."""
 
     kind: Literal["bpr"] = "bpr"
-    implementation = "embexp.fields.recommendation.losses:bpr"
+    implementation = "embexp.fields.recommendation.models:bpr"
 
 
 class SharedNegatives(RecommendationLoss):
@@ -196,7 +196,7 @@ class SampledSoftmax(SharedNegatives):
     """
 
     kind: Literal["sampled_softmax"] = "sampled_softmax"
-    implementation = "embexp.fields.recommendation.losses:sampled_softmax"
+    implementation = "embexp.fields.recommendation.models:sampled_softmax"
     negatives: Annotated[RowCount | None, Field(exclude_if=is_null)] = None
     log_q: bool = True
     """Subtract log q from each score, where q is the share with which the item is drawn, so that items that are
@@ -207,7 +207,7 @@ class CosineContrastive(SharedNegatives):
     """1 - s[item] + negative_weight * the mean of max(0, s[negative] - margin), for cosines s (Mao et al. 2021)."""
 
     kind: Literal["cosine_contrastive"] = "cosine_contrastive"
-    implementation = "embexp.fields.recommendation.losses:cosine_contrastive"
+    implementation = "embexp.fields.recommendation.models:cosine_contrastive"
     negatives: RowCount | None = 512
     margin: Annotated[float, Field(ge=-1, lt=1)] = 0.8
     """Negatives with a lower cosine have no gradient."""
@@ -226,7 +226,7 @@ class Softmax(RecommendationLoss):
     """-log p[item] with p = softmax over all items of the catalogue."""
 
     kind: Literal["softmax"] = "softmax"
-    implementation = "embexp.fields.recommendation.losses:softmax"
+    implementation = "embexp.fields.recommendation.models:softmax"
     whole_catalogue = True
 
 

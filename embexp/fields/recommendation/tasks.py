@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LOSSES = "loss=sampled_softmax, loss=softmax, loss=bpr or loss=cosine_contrastive"
 """Those of recommendation, for messages."""
-_HIGHER, _OF_LISTS = Direction.HIGHER, "embexp.fields.recommendation.lists"
+_HIGHER, _OF_LISTS = Direction.HIGHER, "embexp.fields.recommendation.evaluation"
 _LISTS = "mean over users, lists of {k}"
 
 

@@ -14,10 +14,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from embexp.fields.texts.specs import BagOfWords, TextCNN
+from embexp.data.columns import Columns
+from embexp.fields.texts.specs import BagOfWords, Text, TextCNN, Words
+from embexp.runs.serving import FeatureModel, Signatures, lowered
 from embexp.system import native
-from embexp.training.models import layers
-from embexp.training.models.layers import Head
+from embexp.training import models
+from embexp.training.models import Head
 
 _TRIED = 16
 """Texts on which the bits of both ways are compared."""
@@ -38,8 +40,8 @@ def bag_of_words(model: BagOfWords, activations: Mapping[str, Any], head: Head) 
         MeanOfWords(name=f"mean.{name}")(activations[name]) if len(activations[name].shape) == 3 else activations[name]
         for name in sorted(activations)
     ]
-    x = layers.concatenated(means, name="bag.inputs")
-    return layers.logits(layers.dropped(x, model.dropout, seed=head.seed, name="bag.dropout"), head)
+    x = models.concatenated(means, name="bag.inputs")
+    return models.logits(models.dropped(x, model.dropout, seed=head.seed, name="bag.dropout"), head)
 
 
 def text_cnn(model: TextCNN, activations: Mapping[str, Any], head: Head) -> Any:
@@ -67,12 +69,12 @@ def text_cnn(model: TextCNN, activations: Mapping[str, Any], head: Head) -> Any:
             # Three layers per width, whose numbers are part of the keys in checkpoints.
             count = Lengths(name=f"lengths.{name}.{width}")(x)
             windows = f"windows.{name}.{width}"
-            kernel = layers.glorot(head.seed, windows)
+            kernel = models.glorot(head.seed, windows)
             found = MaximumOverWindows(width, x.shape[-1], model.maps, kernel, name=windows)([x, count])
             inputs.append(keras.layers.ReLU(name=f"relu.{name}.{width}")(found))
-    x = layers.concatenated(inputs, name="texts.inputs")
-    x = layers.dropped(x, model.dropout, seed=head.seed, name="texts.dropout")
-    return layers.logits(x, head, max_norm=model.max_norm)
+    x = models.concatenated(inputs, name="texts.inputs")
+    x = models.dropped(x, model.dropout, seed=head.seed, name="texts.dropout")
+    return models.logits(x, head, max_norm=model.max_norm)
 
 
 def lengths(words: Any) -> Any:
@@ -138,9 +140,9 @@ def maxima_over_windows(words: Any, lengths: Any, kernel: Any, *, training: bool
         kernel: float32 [width, d, maps].
         training: whether a gradient is wanted; what is exported has TensorFlow's own operations only.
     """
-    if not training or not layers.on_processor():
+    if not training or not models.on_processor():
         return tf.reduce_max(_convolved(words, lengths, kernel), axis=1)
-    if None not in words.shape[1:] and layers.usable("windows") and _same_bits(words.shape[1], *kernel.shape):
+    if None not in words.shape[1:] and models.usable("windows") and _same_bits(words.shape[1], *kernel.shape):
         return _by_library(words, lengths, kernel)
     return _by_sparse_products(words, lengths, kernel)
 
@@ -228,4 +230,52 @@ def _same_bits(longest: int, width: int, dim: int, maps: int) -> bool:
     def with_lengths(way: Any) -> Any:
         return lambda words, kernel: way(words, tf.constant(lengths), kernel)
 
-    return layers.same_bits(with_lengths(_by_library), with_lengths(_by_sparse_products), (words, kernel), upstream)
+    return models.same_bits(with_lengths(_by_library), with_lengths(_by_sparse_products), (words, kernel), upstream)
+
+
+_NO_WORD = r"[^\p{L}\p{N}_]+"
+"""What Python's `\\W` is, in the words of RE2."""
+_BLANK = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"
+"""What Python's `\\s+` is."""
+_MARK = r"([^\p{L}\p{N}_ ])"
+
+
+def signatures(data: Text, module: FeatureModel, columns: Columns) -> Signatures:
+    """The signature that takes texts, which it divides into words as the run did."""
+    column = next(iter(columns.ids))
+
+    def call(**given: Any) -> Any:
+        found = words_of_texts(given["text"], data.max_length, data.token_separator, data.words, data.ngrams)
+        return module.predict({column: found})
+
+    function = tf.function(call, autograph=False)
+    return {"serving_text": function.get_concrete_function(text=tf.TensorSpec([None], tf.string))}
+
+
+def words_of_texts(
+    texts: Any, max_length: int | None, separator: str | None = None, kind: Words = Words.LONG, ngrams: int = 1
+) -> Any:
+    """The words of texts in their order, in lower case, or their tokens; and behind them their n-grams.
+
+    Args:
+        texts: string [B], UTF-8.
+        max_length: only the first words of a text; None: all.
+        separator: between the tokens of texts that are split already; None: they are split into words.
+        kind: of the words.
+        ngrams: most words of an n-gram; 1: there are none.
+
+    Returns:
+        Ragged string [B, None].
+    """
+    if separator is None:
+        texts = lowered(texts)
+        if kind is Words.PUNCTUATION:
+            texts = tf.strings.regex_replace(tf.strings.regex_replace(texts, _BLANK, " "), _MARK, r" \1 ")
+        else:
+            texts = tf.strings.regex_replace(texts, _NO_WORD, " ")
+    found = tf.strings.split(texts, sep=separator)
+    shortest = 2 if separator is None and kind is Words.LONG else 1
+    long_enough = tf.strings.length(found.values, unit="UTF8_CHAR") >= shortest
+    kept = tf.ragged.boolean_mask(found, found.with_values(long_enough))
+    kept = kept if max_length is None else kept[:, :max_length]
+    return kept if ngrams == 1 else tf.strings.ngrams(kept, tuple(range(1, ngrams + 1)), separator=" ")

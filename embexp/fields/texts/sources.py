@@ -15,7 +15,7 @@ from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import Description, Source, cached, single_columns, unknown_columns
 from embexp.errors import ConfigError, Fault
 from embexp.fields.texts.specs import SkipGram, Text
-from embexp.fields.texts.texts import Corpus
+from embexp.fields.texts.texts import WORDS, Corpus
 from embexp.specs.data.sources import GivenFiles, Split, SplitKind
 from embexp.system import digests
 from embexp.system.parallel import Progress
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from embexp.data.examples import Encoded
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
-WORDS = "words"
-"""The one id column of labelled texts, several words per example."""
 PAIR = ("center", "context")
 """The id columns of pairs of words."""
 _DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", "power", "draws", "seed"}

@@ -87,7 +87,7 @@ class Text(Texts):
 
     kind: Literal["text"] = "text"
     implementation = "embexp.fields.texts.sources:TextSource"
-    serving = "embexp.fields.texts.serving:signatures"
+    serving = "embexp.fields.texts.models:signatures"
     path: Annotated[Annotated[str, Field(min_length=1)] | GivenFiles | None, BeforeValidator(given)] = None
     """File or folder of texts, or a mapping of those of train, validation and test; null: the documentation in Python's
     own standard library."""

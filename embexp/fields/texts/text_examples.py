@@ -25,9 +25,8 @@ from embexp.data.files.arrow_columns import Chunk, Column
 from embexp.data.vocabularies.token_rows import from_counts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.errors import DataError
-from embexp.fields.texts.sources import WORDS
 from embexp.fields.texts.specs import SkipGram
-from embexp.fields.texts.texts import Corpus, Text
+from embexp.fields.texts.texts import WORDS, Corpus, Document
 from embexp.specs.vocabularies import UnknownPolicy, VocabularyRules
 from embexp.system import digests, parallel
 from embexp.system.arrays import ArrayWriter
@@ -68,8 +67,8 @@ def labelled_chunks(corpus: Corpus, label: str | None, known: Sequence[str]) -> 
             yield Chunk(file, len(some), some[-1].done, {WORDS: Column(flat, splits)}, labels)
 
 
-def _portions(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    some: list[Text] = []
+def _portions(texts: Iterable[Document]) -> Iterator[list[Document]]:
+    some: list[Document] = []
     characters = 0
     for text in texts:
         some.append(text)
@@ -81,7 +80,7 @@ def _portions(texts: Iterable[Text]) -> Iterator[list[Text]]:
         yield some
 
 
-def _numbers(texts: Sequence[Text], numbers: dict[str, int]) -> np.ndarray:
+def _numbers(texts: Sequence[Document], numbers: dict[str, int]) -> np.ndarray:
     """float64 [n]: the number of each text's class."""
     for text in texts:
         if text.label not in numbers:

@@ -53,6 +53,8 @@ from embexp.specs.data.sources import UTF8
 from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
 
+WORDS = "words"
+"""The one id column of labelled texts, several words per example."""
 _STANDARD_LIBRARY = "Python's standard library"
 CLASSES = {
     "concurrency": "asyncio concurrent multiprocessing queue sched subprocess threading",
@@ -114,7 +116,7 @@ class Corpus:
         delimiter = self.delimiter or ","
         return Dialect(delimiter, quoted=len(delimiter) == 1, encoding=self.encoding, remedy=_REMEDY)
 
-    def words(self, text: Text) -> list[str]:
+    def words(self, text: Document) -> list[str]:
         """The words of a text, or its tokens; and their n-grams."""
         found = words(text.text, self.separator, self.kind) if text.tokens is None else list(text.tokens)
         return with_ngrams(found[: self.max_length], self.ngrams)
@@ -144,7 +146,7 @@ class Corpus:
         return found
 
     def parts(self) -> int:
-        """How many different `Text.file` its texts have: of a folder, the folders that they are in."""
+        """How many different `Document.file` its texts have: of a folder, the folders that they are in."""
         return len({file.parent for file in self.files()}) if self.form == "folder" else 1
 
     @property
@@ -189,7 +191,7 @@ class Corpus:
             return [Fault("data.path", repr(str(self.path)), str(error))]
         return []
 
-    def texts(self) -> Iterator[Text]:
+    def texts(self) -> Iterator[Document]:
         """All texts, in order.
 
         Raises:
@@ -211,7 +213,7 @@ class Corpus:
                 case _:
                     yield from self._from_lines(self.path)
 
-    def _from_lines(self, path: Path) -> Iterator[Text]:
+    def _from_lines(self, path: Path) -> Iterator[Document]:
         """A text per line, behind its class and a delimiter."""
         size, read, delimiter = path.stat().st_size, 0, self.delimiter or "\t"
         name = {"\t": "tab", " ": "blank", WHITESPACE: "blank"}.get(delimiter, repr(delimiter))
@@ -226,11 +228,11 @@ class Corpus:
             done = min(1.0, read / size)
             if self.label is None:
                 # What stands before a delimiter is a label, no part of the text.
-                yield Text(text if found and classed else content, None, path, place, done)
+                yield Document(text if found and classed else content, None, path, place, done)
                 continue
             if not found:
                 raise DataError(f"{place}: found no {name}, expected label<{name.upper()}>text")
-            yield Text(text, _named(label, place), path, place, done)
+            yield Document(text, _named(label, place), path, place, done)
 
     def _begins_with_classes(self, path: Path, delimiter: str) -> bool:
         """Whether a file whose labels are not read has some: a blank may also stand between the words of a text."""
@@ -258,7 +260,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Text:
+class Document:
     """One text.
 
     Attributes:
@@ -277,22 +279,22 @@ class Text:
     tokens: tuple[str, ...] | None = None
 
 
-def _from_library(*, labelled: bool) -> Iterator[Text]:
+def _from_library(*, labelled: bool) -> Iterator[Document]:
     """The documentation in the standard library; its parts are the classes."""
     file = Path(_STANDARD_LIBRARY)
     texts: Sequence[tuple[str | None, str]] = (
         _library_labelled() if labelled else [(None, text) for text in _library_unlabelled()]
     )
     for number, (label, text) in enumerate(texts, 1):
-        yield Text(text, label, file, f"{file}, text {number}", number / len(texts))
+        yield Document(text, label, file, f"{file}, text {number}", number / len(texts))
 
 
-def _from_folders(files: Sequence[Path], encoding: str, *, labelled: bool) -> Iterator[Text]:
+def _from_folders(files: Sequence[Path], encoding: str, *, labelled: bool) -> Iterator[Document]:
     """A text per file; the folder of each is its class."""
     for number, file in enumerate(files, 1):
         text = _decoded(whole(file), str(file), encoding)
         label = file.parent.name if labelled else None
-        yield Text(text, label, file.parent, str(file), number / len(files))
+        yield Document(text, label, file.parent, str(file), number / len(files))
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
@@ -328,7 +330,7 @@ def _parted(line: str, delimiter: str) -> tuple[str, bool, str]:
     return label, bool(found), text
 
 
-def _from_csv(path: Path, dialect: Dialect, text: str, label: str | None) -> Iterator[Text]:
+def _from_csv(path: Path, dialect: Dialect, text: str, label: str | None) -> Iterator[Document]:
     """Columns of a CSV file with a header line: of the texts and, unless it is None, of the classes."""
     rows = records_of(path, dialect)
     size, read = path.stat().st_size, 0
@@ -343,7 +345,7 @@ def _from_csv(path: Path, dialect: Dialect, text: str, label: str | None) -> Ite
                 raise DataError(f"{place}: {_NO_UTF8}")
             read += sum(map(len, fields)) + len(fields)
             name = None if name_column is None else _named(fields[name_column], place)
-            yield Text(fields[column], name, path, place, min(1.0, read / size))
+            yield Document(fields[column], name, path, place, min(1.0, read / size))
     except BadLine as error:
         raise DataError(f"{path}, {error}") from None
 
@@ -359,7 +361,7 @@ def _typed(path: Path, wanted: Sequence[Wanted]) -> ArrowTable:
     )
 
 
-def _from_typed(path: Path, text: str, label: str | None) -> Iterator[Text]:
+def _from_typed(path: Path, text: str, label: str | None) -> Iterator[Document]:
     """Columns of a file: of the texts, or of lists of tokens, and, unless it is None, of the classes."""
     import pyarrow as pa
 
@@ -374,7 +376,7 @@ def _from_typed(path: Path, text: str, label: str | None) -> Iterator[Text]:
             place = f"{path}, row {row}"
             name = None if label is None else _named(name or "", place)
             tokens = tuple(token for token in one or () if token) if several else None
-            yield Text("" if several else one or "", name, path, place, block.done, tokens)
+            yield Document("" if several else one or "", name, path, place, block.done, tokens)
 
 
 def _columns(text: str, label: str | None) -> list[Wanted]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +20,6 @@ from embexp.checkpoints.account import Account, LiveAccount
 from embexp.checkpoints.restoring import DenseValues
 from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
-from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import native
@@ -132,30 +131,7 @@ class Stopwatch:
         self.seconds += time.perf_counter() - self._began
 
 
-def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
-    """Makes and fills all variables of an experiment, and its step, in a runtime.
-
-    Raises:
-        ValueError: the kind is `auto`; see `RunSpec.executing_runtime`.
-    """
-    match kind:
-        case RuntimeKind.FUNCTION:
-            return _start_function(blueprint)
-        case RuntimeKind.SESSION:
-            from embexp.runs.runtimes import session
-
-            return session.start(blueprint)
-        case RuntimeKind.ESTIMATOR:
-            from embexp.runs.runtimes import estimator
-
-            return estimator.start(blueprint)
-        case RuntimeKind.AUTO:
-            raise ValueError("runtime=auto is not resolved")
-        case _:
-            assert_never(kind)
-
-
-def _start_function(blueprint: Blueprint) -> Execution:
+def start_function(blueprint: Blueprint) -> Execution:
     """Makes eager variables and a `tf.function`, in any strategy."""
     watch, strategy = Stopwatch(), blueprint.strategy
     with strategy.counter_scope():

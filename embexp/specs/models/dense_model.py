@@ -79,7 +79,7 @@ class MLP(DenseModel):
     """All activations and dense features, concatenated, through hidden layers to the logit."""
 
     kind: Literal["mlp"] = "mlp"
-    implementation = "embexp.training.models.build:mlp"
+    implementation = "embexp.training.models:mlp"
     hidden: Widths = (64,)
     activation: Activation = Activation.RELU
     dropout: Fraction = 0.0
@@ -102,7 +102,7 @@ class KerasModel(NamedCode, DenseModel):
     """The user's own function, which returns a `keras.Model`."""
 
     kind: Literal["keras"] = "keras"
-    implementation = "embexp.training.models.build:own"
+    implementation = "embexp.training.models:own"
 
 
 def unknown_features(named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:

@@ -21,8 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from embexp.errors import RunError, WorkerLostError
-from embexp.strategies.cluster.messages import Connection, HungUpError, SilentError
-from embexp.strategies.cluster.rendezvous import Joined, Member
+from embexp.strategies.cluster.rendezvous import Connection, HungUpError, Joined, Member, SilentError
 from embexp.system import interruption
 from embexp.system.printable import print
 

@@ -23,9 +23,8 @@ import tensorflow as tf
 from embexp.errors import DivergedError
 from embexp.specs.tasks import CANDIDATES
 from embexp.strategies.cluster.control import Follower, Leader
-from embexp.training import kept_items
-from embexp.training.kept_items import Found, ItemPart, UserVectors
-from embexp.training.ranking import Best, Listed, Lister, Pairs
+from embexp.training import ranking
+from embexp.training.ranking import Best, Found, ItemPart, Listed, Lister, Pairs, UserVectors
 
 
 class Announced:
@@ -123,7 +122,7 @@ class SharedItems:
             if diverged := [head["diverged"] for head, _ in found if "diverged" in head]:
                 raise DivergedError(diverged[0])
             parts = [Found(Best(items, scores), *columns) for _, (items, scores, *columns) in found]
-            together = kept_items.joined(parts, k)
+            together = ranking.joined(parts, k)
             for worker, _ in self._others():
                 self._leader.send(worker, {"command": "items_before"}, together[1:])
             places = 1.0 + self._own.before(*together[1:])

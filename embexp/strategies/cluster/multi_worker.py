@@ -21,23 +21,23 @@ from embexp.errors import EmbexpError, RunError
 from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
+from embexp.specs.base import Note
 from embexp.specs.tables import Feature
 from embexp.specs.tasks import CANDIDATES, KNOWN
 from embexp.strategies import pieces
 from embexp.strategies.cluster import places, reading, rendezvous, shard_files, watch
 from embexp.strategies.cluster.control import Follower, Leader, status
 from embexp.strategies.cluster.evaluations import Announced, Keeper, SharedItems, Told
-from embexp.strategies.cluster.messages import Connection
-from embexp.strategies.cluster.mirrored_rows import MirroredTable
-from embexp.strategies.cluster.processes import Workers
+from embexp.strategies.cluster.places import Workers
+from embexp.strategies.cluster.rendezvous import Connection
+from embexp.strategies.cluster.rows import MirroredTable, SharedRows, WorkerTable, make_tables, sharded
 from embexp.strategies.cluster.shard_files import ShardFiles
-from embexp.strategies.cluster.sharded_rows import SharedRows, WorkerTable, make_tables, sharded
 from embexp.strategies.mirrored import sizes
 from embexp.strategies.strategy import Embeddings, OneDevice, OnHost, Run, Strategy
 from embexp.system import environment, interruption
 from embexp.training.loop import Runtime
 from embexp.training.one_vs_all import Part
-from embexp.training.step import Assembly, ReplicaBatch, relations_of
+from embexp.training.step import Assembly, ReplicaBatch
 
 _FAREWELL_SECONDS = 10.0
 _STAGE = "training"
@@ -292,8 +292,7 @@ class MultiWorker(Strategy):
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
         """Calls `function` once, with this worker's part of a batch, or with a whole batch to predict."""
         with self.scope():
-            known, relations = batch.ids.get(KNOWN), relations_of(batch)
-            return function(ReplicaBatch(batch.dense, batch.labels, self._share, known, relations))
+            return function(ReplicaBatch(batch.dense, batch.labels, self._share, batch.ids.get(KNOWN)))
 
     def total(self, results: Any) -> Any:
         """This worker's result: `_Conductor` adds those of the others."""
@@ -328,7 +327,7 @@ class MultiWorker(Strategy):
         assert self._rows is not None
         moving = [each for each in self._tables.values() if isinstance(each, MirroredTable) and not each.frozen]
         differing = {table.name: workers for table in moving if (workers := table.differing())}
-        return {
+        cluster = {
             "workers": self._spec.workers,
             "block_rows": {name: table.partition.block for name, table in sharded(self._tables).items()},
             **({"differing_copies": differing} if moving else {}),
@@ -336,6 +335,9 @@ class MultiWorker(Strategy):
             "exchange_seconds": [] if self._conductor is None else self._conductor.seconds,
             **self._exchange.facts(),
         }
+        rule = "differ in bits from that of worker 0, which is kept, as their processors compute differently"
+        warnings = [Note(f"tables.{name}", f"copies of workers {each} {rule}") for name, each in differing.items()]
+        return {"cluster": cluster, "warnings": warnings}
 
     def serve(self, runtime: Runtime, iterator: Any, predicted: Any) -> int:
         """As another worker than 0, does what worker 0 says until the end.

@@ -19,7 +19,7 @@ import numpy as np
 from embexp.errors import DataError, RunError
 from embexp.strategies.cluster.control import Follower, Leader
 from embexp.strategies.cluster.partition import OwnRows
-from embexp.strategies.cluster.sharded_rows import ShardedTable, WorkerTable, sharded
+from embexp.strategies.cluster.rows import ShardedTable, WorkerTable, sharded
 from embexp.system.parallel import Progress, part, quiet, reported
 from embexp.system.printable import print
 from embexp.system.tensor_bundle import shards

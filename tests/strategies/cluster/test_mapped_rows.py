@@ -16,7 +16,7 @@ from embexp.initialization.filling import FileRows, TablePlan
 from embexp.specs.inits import MemoryMap
 from embexp.specs.tables import Storage
 from embexp.strategies.cluster.partition import Partition
-from embexp.strategies.cluster.sharded_rows import ShardedTable
+from embexp.strategies.cluster.rows import ShardedTable
 from embexp.system import arrays
 
 ROWS, DIM = 40_000, 256

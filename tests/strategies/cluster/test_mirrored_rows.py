@@ -10,7 +10,7 @@ from embexp.initialization.filling import TablePlan
 from embexp.specs.inits import Assign
 from embexp.specs.optimizers import Adagrad
 from embexp.specs.tables import Feature
-from embexp.strategies.cluster.mirrored_rows import CopiedRows, MirroredTable
+from embexp.strategies.cluster.rows import CopiedRows, MirroredTable
 from embexp.tables import inputs
 from embexp.tables.inputs import EveryRow, Occurrences
 

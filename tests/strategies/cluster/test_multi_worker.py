@@ -15,7 +15,7 @@ import pytest
 import embexp
 from embexp.checkpoints import store
 from embexp.records.folder import RunFolder
-from embexp.runs import rerun
+from embexp.runs import verification
 from embexp.strategies.cluster import rendezvous
 from tests import planted_triples
 from tests.strategies.cluster.cluster_runs import (
@@ -117,7 +117,7 @@ def test_again_and_resumed_the_bits_are_the_same(two: Path) -> None:
     for key, value in values(two).items():
         assert values(again)[key].tobytes() == value.tobytes(), key
     assert summary(again)["tables"] == summary(two)["tables"]
-    differences, _ = rerun.compare(RunFolder(again), RunFolder(two))  # as `verify` does
+    differences, _ = verification.compare(RunFolder(again), RunFolder(two))  # as `verify` does
     assert not differences
 
 
@@ -151,17 +151,12 @@ OTHERS = {
     "softmax": ("experiment=recommendation", "data.timestamp=time", "loss=softmax", "train.batch_size=64"),
     "1-vs-all": ALL_ENTITIES,
     "KvsAll": (*ALL_ENTITIES, "data.positives=all", "model.loss=binary"),
-    "relations": (
-        *("experiment=knowledge_graph", "data.negatives=8", "model.dropout=0", "train.batch_size=64"),
-        "model.relation_prediction=0.5",
-    ),
 }
 MIRRORED = {
     "batch": ("strategy.workers=3",),
     "softmax": ("tables.item.storage=mirrored", "tables.item_bias.storage=mirrored"),
     "1-vs-all": ("tables.entity.storage=mirrored", "strategy.workers=3"),
     "KvsAll": ("tables.entity.storage=mirrored", "tables.relation.storage=mirrored"),
-    "relations": ("tables.relation.storage=mirrored", "strategy.workers=3"),
 }
 
 
@@ -198,7 +193,6 @@ def test_workers_rank_entities_as_one_process_does(tmp_path: Path) -> None:
     """Also of a training that has just begun, when answers stand anywhere, in batches of which the last is smaller."""
     graph = planted_triples.divided(tmp_path / "graph", planted_triples.circle(300), test=20, valid=20)
     settings = ("experiment=knowledge_graph", "data.negatives=8", f"data.path={graph}", "train.evaluation_batch_size=7")
-    settings += ("model.relation_prediction=0.5", "tables.relation.storage=mirrored")
     length = ("train.steps=10", *QUIET[1:], "strategy=multi_worker", f"hydra.run.dir={tmp_path / 'run'}")
     done(command("run", *settings, *length))
     assert 1 < summary(tmp_path / "run")["metrics"]["test"]["mean_rank"] < 300

@@ -19,7 +19,7 @@ from embexp.specs.inits import Assign
 from embexp.specs.optimizers import Adagrad, Adam, TableOptimizer
 from embexp.specs.tables import Feature, Storage
 from embexp.strategies.cluster.partition import Partition
-from embexp.strategies.cluster.sharded_rows import make_tables, sharded
+from embexp.strategies.cluster.rows import make_tables, sharded
 from embexp.system.arrays import ArrayRows
 from embexp.tables.rounding import Precision
 from embexp.tables.row_engine import RowEngine

@@ -16,7 +16,7 @@ import pytest
 from embexp.errors import RunError
 from embexp.strategies.cluster import control, rendezvous
 from embexp.strategies.cluster.control import Follower, Leader
-from embexp.strategies.cluster.messages import Connection, HungUpError
+from embexp.strategies.cluster.rendezvous import Connection, HungUpError
 from embexp.system import interruption
 
 FACTS = {"numpy": "2.0", "spec": "a1"}

@@ -22,11 +22,10 @@ from embexp.specs.inits import Scaffold
 from embexp.specs.optimizers import Adam
 from embexp.strategies.cluster import shard_files
 from embexp.strategies.cluster.control import Follower, Leader
-from embexp.strategies.cluster.messages import Connection, HungUpError
 from embexp.strategies.cluster.partition import OwnRows
-from embexp.strategies.cluster.rendezvous import Member
+from embexp.strategies.cluster.rendezvous import Connection, HungUpError, Member
+from embexp.strategies.cluster.rows import make_tables, sharded
 from embexp.strategies.cluster.shard_files import ShardFiles
-from embexp.strategies.cluster.sharded_rows import make_tables, sharded
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.rounding import Precision
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
-from embexp.fields.recommendation.lists import evaluate_lists
+from embexp.fields.recommendation.evaluation import evaluate_lists
 from embexp.strategies.cluster.evaluations import Keeper, SharedItems
 from embexp.training import ranking
-from embexp.training.kept_items import ItemPart, KeptItems, UserVectors
+from embexp.training.ranking import ItemPart, KeptItems, UserVectors
 
 USERS, DIM, CUTOFFS = 12, 4, (3, 8)
 

@@ -16,7 +16,7 @@ from embexp.errors import ConfigError
 from embexp.fields.columns.models import PairwiseDots
 from embexp.fields.columns.specs import DLRM, FM, DCNv2, DeepFM, Dot
 from embexp.specs.models import DENSE, MLP, Activation, Model
-from embexp.training.models import build as models
+from embexp.training import models
 
 NONLINEAR = {
     Activation.RELU: lambda x: np.maximum(x, 0),
@@ -63,7 +63,7 @@ def tensors(inputs: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
 
 def test_dot_is_biased_matrix_factorisation() -> None:
     shapes = {"user": (5,), "history": (5,), "item": (5,), "user_bias": (1,), "item_bias": (1,)}
-    model = models.build(
+    model = models.build_model(
         Dot(left=("user", "history"), right=("item",), biases=("user_bias", "item_bias")),
         shapes=shapes,
         dense_width=0,
@@ -82,7 +82,7 @@ def test_dot_is_biased_matrix_factorisation() -> None:
 @pytest.mark.parametrize("activation", list(Activation))
 def test_mlp_concatenates_everything(activation: Activation) -> None:
     shapes = {"words": (4, 3), "user": (5,), "age": (1,)}
-    model = models.build(
+    model = models.build_model(
         MLP(hidden=(6, 4), activation=activation), shapes=shapes, dense_width=2, output_bias=0.0, seed=0
     )
     weights = scrambled(model)
@@ -93,7 +93,7 @@ def test_mlp_concatenates_everything(activation: Activation) -> None:
 
 
 def test_mlp_without_hidden_layers_is_linear() -> None:
-    model = models.build(MLP(hidden=()), shapes={"user": (3,)}, dense_width=0, output_bias=0.0, seed=0)
+    model = models.build_model(MLP(hidden=()), shapes={"user": (3,)}, dense_width=0, output_bias=0.0, seed=0)
     weights = scrambled(model)
     inputs = drawn({"user": (3,)}, 0)
     np.testing.assert_allclose(model(tensors(inputs)), head(doubles(inputs)["user"], weights), rtol=1e-5, atol=1e-6)
@@ -105,7 +105,7 @@ def test_dlrm_multiplies_all_pairs(features: int, dense_width: int, concat: bool
     if features == 1 and not dense_width:
         return
     shapes = {f"f{number}": (4,) for number in range(features)}
-    model = models.build(
+    model = models.build_model(
         DLRM(bottom=(5,), top=(6, 3), activation=Activation.TANH, concat=concat),
         shapes=shapes,
         dense_width=dense_width,
@@ -167,7 +167,7 @@ SHAPES = {"user": (4,), "item": (4,)}
 
 
 def new_model(model: Model, dense_width: int, *, seed: int = 0, shapes: Any = SHAPES, output_bias: float = 0.0) -> Any:
-    return models.build(model, shapes=shapes, dense_width=dense_width, output_bias=output_bias, seed=seed)
+    return models.build_model(model, shapes=shapes, dense_width=dense_width, output_bias=output_bias, seed=seed)
 
 
 @pytest.mark.parametrize(("spec", "dense_width"), MODELS)

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from embexp.fields.columns.specs import FM, DCNv2, DeepFM
 from embexp.specs.models import DENSE, MLP, Activation, Model
-from embexp.training.models import build as models
+from embexp.training import models
 from tests.training.models.test_build import dense_layers, doubles, drawn, head, scrambled, tensors
 
 Arrays = dict[str, np.ndarray]
 
 
 def built(model: Model, shapes: dict[str, tuple[int, ...]], dense_width: int, outputs: int = 1) -> Any:
-    return models.build(model, shapes=shapes, dense_width=dense_width, output_bias=0.0, seed=0, outputs=outputs)
+    return models.build_model(model, shapes=shapes, dense_width=dense_width, output_bias=0.0, seed=0, outputs=outputs)
 
 
 def pairwise(x: Arrays, weights: Arrays, dim: int) -> np.ndarray:

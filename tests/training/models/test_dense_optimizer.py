@@ -11,8 +11,7 @@ from embexp.fields.columns.specs import DLRM, Dot
 from embexp.fields.columns.tasks import BINARY
 from embexp.specs.models import MLP, Model
 from embexp.specs.optimizers import DenseAdagrad, DenseAdam, DenseOptimizer, DenseSGD
-from embexp.training.models import build as models
-from embexp.training.models import dense_optimizer, losses
+from embexp.training import models
 
 START = np.array([1.0, -2.0, 3.0])
 GRADIENTS = [np.array([0.3, -0.4, 0.0]), np.array([-3.0, 4.0, 0.0]), np.array([0.1, 0.1, 0.1])]
@@ -80,12 +79,12 @@ def adam(w: np.ndarray, rates: list[float], b1: float, b2: float, epsilon: float
 )
 def test_rules_against_float64(spec: DenseOptimizer, oracle: Any, scheduled: bool) -> None:
     rates = [0.1, 0.05, 0.025] if scheduled else [0.1] * 3
-    found = applied(dense_optimizer.build(spec, halving if scheduled else None))
+    found = applied(models.build_optimizer(spec, halving if scheduled else None))
     np.testing.assert_allclose(found, oracle(rates), rtol=3e-6)
 
 
 def test_clipnorm_bounds_each_gradient() -> None:
-    found = applied(dense_optimizer.build(DenseSGD(learning_rate=0.1, clipnorm=1.0)))
+    found = applied(models.build_optimizer(DenseSGD(learning_rate=0.1, clipnorm=1.0)))
     # Only the second gradient, of norm 5, is longer than 1.
     np.testing.assert_allclose(found, START - 0.1 * (GRADIENTS[0] + GRADIENTS[1] / 5 + GRADIENTS[2]), rtol=3e-6)
 
@@ -95,7 +94,7 @@ def test_weight_decay_is_decoupled_and_scheduled() -> None:
     for g, rate in zip(GRADIENTS, [0.1, 0.05, 0.025], strict=True):
         w = w - 0.3 * rate * w
         w = w - rate * g
-    found = applied(dense_optimizer.build(DenseSGD(learning_rate=0.1, weight_decay=0.3), halving))
+    found = applied(models.build_optimizer(DenseSGD(learning_rate=0.1, weight_decay=0.3), halving))
     np.testing.assert_allclose(found, w, rtol=3e-6)
 
 
@@ -113,9 +112,11 @@ def test_every_model_trains_in_a_traced_step(model: Model, dense_width: int) -> 
     activations = {name: tf.constant(generator.normal(size=(64, 4)), tf.float32) for name in ("user", "item")}
     dense = tf.constant(generator.normal(size=(64, dense_width)), tf.float32)
     labels = tf.cast(tf.reduce_sum(activations["user"] * activations["item"], axis=1) > 0, tf.float32)
-    built = models.build(model, shapes={"user": (4,), "item": (4,)}, dense_width=dense_width, output_bias=1.0, seed=0)
-    loss_of = losses.mean_loss(BINARY)
-    optimizer = dense_optimizer.build(DenseAdam(learning_rate=0.03))
+    built = models.build_model(
+        model, shapes={"user": (4,), "item": (4,)}, dense_width=dense_width, output_bias=1.0, seed=0
+    )
+    loss_of = models.mean_loss(BINARY)
+    optimizer = models.build_optimizer(DenseAdam(learning_rate=0.03))
     optimizer.build(built.trainable_variables)
     before = [variable.numpy() for variable in built.trainable_variables]
 

@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 
 from embexp.errors import ConfigError
-from embexp.fields.graphs import losses
+from embexp.fields.graphs import models as losses
 from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, TransE
 from embexp.specs.losses import RankingLoss
 from embexp.specs.models import DENSE, Shapes
-from embexp.training.models import build as models
+from embexp.training import models
 from tests.training.models.triple_scores import score
 
 DIM = 6
@@ -24,7 +24,7 @@ NAMES = ["transe, sum of differences", "transe, Euclidean", "distmult", "complex
 
 
 def build(model: KnowledgeGraph, *, inverse: bool = False, shapes: Shapes = SHAPES) -> keras.Model:
-    return models.build(model, shapes=shapes, dense_width=int(inverse), output_bias=0.0, seed=0)
+    return models.build_model(model, shapes=shapes, dense_width=int(inverse), output_bias=0.0, seed=0)
 
 
 def drawn(batch: int, *candidates: int, seed: int = 0) -> dict[str, np.ndarray]:

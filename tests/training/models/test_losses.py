@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
-from embexp.fields.graphs import losses as graph_losses
+from embexp.fields.graphs import models as graph_losses
 from embexp.specs import tasks
 from embexp.specs.losses import RankingLoss
 from embexp.specs.tasks import Task
-from embexp.training.models import losses
+from embexp.training import models
 
 TASKS = [task for task in tasks.every() if task.labels is not None]  # which have losses to choose
 
@@ -35,10 +35,10 @@ def test_losses_against_float64(task: Task, shape: tuple[int, ...], examples: li
     labels = tf.constant([label for label, _ in examples], tf.float32)
     logits = tf.reshape(tf.constant([logit for _, logit in examples], tf.float32), shape)
     expected = [exact(task, label, logit) for label, logit in examples]
-    each = losses.per_example(task)(labels, logits)
+    each = models.per_example(task)(labels, logits)
     assert each.shape == labels.shape
     np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-30)
-    mean = losses.mean_loss(task)(labels, logits)
+    mean = models.mean_loss(task)(labels, logits)
     assert (mean.shape, mean.dtype) == ((), tf.float32)
     np.testing.assert_allclose(mean, np.mean(expected), rtol=1e-5, atol=1e-30)
 
@@ -55,17 +55,17 @@ def test_log_loss_of_classes_against_float64(examples: list[tuple[int, list[floa
     labels, logits = [label for label, _ in examples], [logits for _, logits in examples]
     expected = [math.log(math.fsum(math.exp(z - row[label]) for z in row)) for label, row in examples]
     given_logits = tf.constant(logits, tf.float32)
-    each = losses.per_example(CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
+    each = models.per_example(CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
     assert (each.shape, each.dtype) == ((len(labels),), tf.float32)
     np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-5)
-    mean = losses.mean_loss(CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
+    mean = models.mean_loss(CLASSIFICATION)(tf.constant(labels, tf.float32), given_logits)
     np.testing.assert_allclose(mean, np.mean(expected), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("task", [REGRESSION, BINARY])
 def test_weights_multiply_the_losses_of_a_batch(task: Task) -> None:
     labels, logits, weights = np.float32([[0, 1, 1], [0.3, -0.2, 1.5], [0.5, 2, 0]])
-    found = losses.mean_loss(task)(tf.constant(np.stack([labels, weights], 1)), tf.constant(logits))
+    found = models.mean_loss(task)(tf.constant(np.stack([labels, weights], 1)), tf.constant(logits))
     each = (logits - labels) ** 2 if task is REGRESSION else np.log1p(np.exp(logits)) - labels * logits
     assert float(found) == pytest.approx(np.sum(each * weights) / 3, rel=1e-6)
 
@@ -74,7 +74,7 @@ def test_gradient_of_the_log_loss_of_classes() -> None:
     logits = tf.constant([[1.0, -2.0, 0.5], [0.0, 3.0, 3.0]])
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        loss = losses.mean_loss(CLASSIFICATION)(tf.constant([2.0, 0.0]), logits)
+        loss = models.mean_loss(CLASSIFICATION)(tf.constant([2.0, 0.0]), logits)
     shares = np.exp(logits.numpy().astype(np.float64))
     shares /= shares.sum(axis=1, keepdims=True)  # (softmax - one hot) / B
     np.testing.assert_allclose(tape.gradient(loss, logits), (shares - [[0, 0, 1], [1, 0, 0]]) / 2, rtol=1e-5)
@@ -82,12 +82,12 @@ def test_gradient_of_the_log_loss_of_classes() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_half_precision_logits_give_a_float32_loss(task: Task) -> None:
-    assert losses.mean_loss(task)(tf.constant([0.0]), tf.constant([[0.5]], tf.float16)).dtype == tf.float32
+    assert models.mean_loss(task)(tf.constant([0.0]), tf.constant([[0.5]], tf.float16)).dtype == tf.float32
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_losses_trace_without_a_warning(task: Task, capfd: pytest.CaptureFixture[str]) -> None:
-    tf.function(losses.mean_loss(task))(tf.constant([0.0]), tf.constant([[0.5]]))
+    tf.function(models.mean_loss(task))(tf.constant([0.0]), tf.constant([[0.5]]))
     assert "AutoGraph" not in capfd.readouterr().err
 
 

@@ -19,7 +19,7 @@ from embexp.fields.recommendation.specs import (
 )
 from embexp.fields.recommendation.tasks import RECOMMENDATION
 from embexp.specs.base import implementation
-from embexp.training.models import build
+from embexp.training import models
 
 GENERATOR = np.random.default_rng(0)
 B, K, D, I = 5, 3, 4, 7  # noqa: E741
@@ -128,7 +128,7 @@ def test_softmax_is_over_the_catalogue() -> None:
 def test_matrix_factorization_adds_vectors_and_biases() -> None:
     spec = MatrixFactorization(user_features=("user", "age"), item_features=("item",), item_biases=("bias",))
     shapes = {"user": (D,), "age": (D,), "item": (D,), "bias": (1,)}
-    model = build.build(spec, shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
+    model = models.build_model(spec, shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
     inputs = {name: GENERATOR.normal(0, 1, (B, *shape)).astype(np.float32) for name, shape in shapes.items()}
     inputs["item"], inputs["bias"] = (np.repeat(inputs[name], 2, axis=0) for name in ("item", "bias"))
     users, items = (each.numpy() for each in model(inputs))
@@ -143,7 +143,7 @@ def test_matrix_factorization_compares_cosines_by_temperature() -> None:
         user_features=("user", "age"), item_features=("item",), item_biases=("bias",), normalize=True, temperature=0.2
     )
     shapes = {"user": (D,), "age": (D,), "item": (D,), "bias": (1,)}
-    model = build.build(spec, shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
+    model = models.build_model(spec, shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
     inputs = {name: GENERATOR.normal(0, 1, (B, *shape)).astype(np.float32) for name, shape in shapes.items()}
     users, items = (each.numpy() for each in model(inputs))
     user, item = inputs["user"] + inputs["age"], inputs["item"]
@@ -182,7 +182,7 @@ def test_two_towers_are_hidden_layers_of_either_side() -> None:
         temperature=0.1,
     )
     shapes = {"user": (D,), "age": (2,), "item": (5,), "bias": (1,)}
-    model = build.build(spec, shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
+    model = models.build_model(spec, shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
     inputs = {name: GENERATOR.normal(0, 1, (B, *shape)).astype(np.float32) for name, shape in shapes.items()}
     weights = {weight.path: weight.numpy().astype(np.float64) for weight in model.weights}
 

@@ -15,14 +15,16 @@ from embexp.errors import ConfigError
 from embexp.fields.texts.models import lengths
 from embexp.fields.texts.specs import BagOfWords, TextCNN
 from embexp.specs.models import DENSE, MLP, Model
-from embexp.training.models import build as models
+from embexp.training import models
 from tests.thoroughness import examples
 
 LENGTH, DIM, CLASSES = 6, 3, 4
 
 
 def new_model(model: Model, shapes: Any, *, outputs: int = CLASSES, dense_width: int = 0, seed: int = 0) -> Any:
-    return models.build(model, shapes=shapes, dense_width=dense_width, output_bias=0.0, seed=seed, outputs=outputs)
+    return models.build_model(
+        model, shapes=shapes, dense_width=dense_width, output_bias=0.0, seed=seed, outputs=outputs
+    )
 
 
 def scrambled(model: Any, seed: int = 1) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from embexp.errors import ConfigError
 from embexp.specs.models import KerasModel
 from embexp.system import user_code
-from embexp.training.models import build as models
+from embexp.training import models
 
 SHAPES = {"user": (4,), "words": (3, 2)}
 
@@ -112,7 +112,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def build(function: str, seed: int = 0, dense_width: int = 2, **args: Any) -> Any:
-    return models.build(
+    return models.build_model(
         KerasModel(function=function, args=args), shapes=SHAPES, dense_width=dense_width, output_bias=0.0, seed=seed
     )
 
@@ -131,7 +131,7 @@ def test_arguments_are_passed_on(folder: Path) -> None:
 
 def test_a_classifier_gets_the_number_of_classes(folder: Path) -> None:
     def build_classes(function: str, **args: Any) -> Any:
-        return models.build(
+        return models.build_model(
             KerasModel(function=function, args=args),
             shapes=SHAPES,
             dense_width=2,

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from embexp.fields.texts import models as texts
 from embexp.fields.texts.specs import TextCNN
 from embexp.system import native
-from embexp.training.models import build as models
-from embexp.training.models import layers
+from embexp.training import models
 from tests.thoroughness import examples
 
 built = pytest.mark.skipif(native.library("windows") is None, reason="nothing was built: no C++ compiler")
@@ -180,7 +179,7 @@ def test_only_steps_on_a_processor_have_their_own_gradient(monkeypatch: pytest.M
     assert operations(training=False) >= dense
     assert not operations(training=False) & own
     with monkeypatch.context() as patched:
-        patched.setattr(layers, "on_processor", lambda: False)
+        patched.setattr(models, "on_processor", lambda: False)
         assert operations(training=True) >= dense
         assert not operations(training=True) & own
     if native.library("windows") is not None and texts._same_bits(6, 2, 8, 16):
@@ -219,7 +218,7 @@ def test_checkpoints_of_earlier_models_load(tmp_path: Any) -> None:
     earlier = keras.Model(
         {"words": words, "other": other}, keras.layers.Dense(4, name="head.logit")(x), name="text_cnn"
     )
-    now = models.build(
+    now = models.build_model(
         TextCNN(widths=(2, 3), maps=5),
         shapes={"words": (6, 3), "other": (2,)},
         dense_width=0,
@@ -240,11 +239,11 @@ def test_checkpoints_of_earlier_models_load(tmp_path: Any) -> None:
 
 def test_initial_weights_are_those_of_earlier_models() -> None:
     """They depend on the seed and the layer's name alone."""
-    layer = models.build(
+    layer = models.build_model(
         TextCNN(widths=(2,), maps=5), shapes={"words": (6, 3)}, dense_width=0, output_bias=0.0, seed=7, outputs=4
     ).get_layer("windows.words.2")
 
-    earlier = keras.layers.Conv1D(5, 2, kernel_initializer=layers.glorot(7, "windows.words.2"))
+    earlier = keras.layers.Conv1D(5, 2, kernel_initializer=models.glorot(7, "windows.words.2"))
     earlier.build((None, 6, 3))
     np.testing.assert_array_equal(layer.weights[0], earlier.kernel)
     np.testing.assert_array_equal(layer.weights[1], np.zeros(5))

@@ -10,9 +10,7 @@ const MOST_SETTINGS = 12;
 function setUpVectors() {
   const section = document.getElementById("vectors");
   const tables = [...new Set(RUNS.flatMap((run) => run.vectors.map(([, table]) => table)))];
-  if (DATA.stability.length > 0) section.append(stabilityTable());
-  else if (tables.length === 0) return void section.remove();
-  if (tables.length === 0) return;
+  if (tables.length === 0) return void section.remove();
   const chosen = { table: tables[0] };
   const charts = [];
   const note = el("p", { class: "muted small" });
@@ -41,17 +39,6 @@ function setUpVectors() {
   on("runs", draw);
   redrawKeys();
   draw();
-}
-
-/** How many nearest rows two seeds share, by setting and table. */
-function stabilityTable() {
-  const percent = (value) => (value === null ? "" : `${(100 * value).toFixed(1)}%`);
-  const rows = DATA.stability.map((each) => [each.table, each.setting, count(each.runs), percent(each.mean), each.low === null ? "" : `${percent(each.low)} to ${percent(each.high)}`, percent(each.chance)]);
-  const several = DATA.stability.some((each) => each.setting);
-  const heads = [["table", "text"], ["setting", "text"], ["seeds", "number"], ["nearest rows shared", "number"], ["95% interval", "number"], ["unrelated rows", "number"]];
-  const kept = (row) => row.filter((_, place) => several || place !== 1);
-  const note = `Of the ${DATA.stability[0].count} nearest rows of a row, the share that a run with another seed finds, too. Rows that move freely end elsewhere with each seed: only what is shared is a finding.`;
-  return el("div", {}, el("h3", {}, "stability over seeds"), grid(kept(heads), rows.map(kept)), el("p", { class: "muted small" }, note));
 }
 
 /** The settings whose runs have tests of a kind, each with a mark per test: mean, ends, and the figures of its runs. */

@@ -1,1 +1,0 @@
-"""What a finished run is for other programs: a model that TensorFlow serves, and lists of the best items."""

@@ -1,1 +1,0 @@
-"""Studies: several runs and their comparison."""
