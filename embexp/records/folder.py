@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from embexp.errors import DataError, NotARunError, RunError, UsageError
 from embexp.records import inventory
 from embexp.specs.base import named_code
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, not_allowed, recorded
 from embexp.specs.studies import choices
 from embexp.specs.studies.choices import NoStudy
 from embexp.system import files, locks
@@ -182,7 +182,7 @@ class RunFolder:
             NotARunError: there is none, or it is not one that this version understands.
         """
         try:
-            return self.located(RunSpec.model_validate_json(self.spec.read_bytes()))
+            return self.located(recorded(self.spec.read_bytes(), self.spec))
         except NotADirectoryError:
             raise NotARunError(f"{self.path} is a file, and not the directory of a run") from None
         except FileNotFoundError:
@@ -309,8 +309,9 @@ def check_checkpoint(*paths: Path) -> None:
 
 
 def named_functions(*specs: RunSpec) -> dict[str, str]:
-    """The functions of the user that specs name, as `package.module:function`, each with its config path."""
-    return {part.function: f"{path}.function" for spec in specs for path, part in named_code(spec)}
+    """The functions and fields of the user that specs name, as `package.module:object`, each with its config path."""
+    found = {part.function: f"{path}.function" for spec in specs for path, part in named_code(spec)}
+    return {path: "fields" for spec in specs for path in spec.fields} | found
 
 
 def check_code(names: Mapping[str, str], allowed: Collection[str], *, record: Path | str) -> None:
@@ -323,12 +324,7 @@ def check_code(names: Mapping[str, str], allowed: Collection[str], *, record: Pa
         UsageError: one isn't allowed, or one is allowed that the record does not name.
     """
     if missing := [name for name in names if name not in allowed]:
-        options = " ".join(f"--allow-code {each}" for each in missing)
-        paths = ", ".join(dict.fromkeys(names[each] for each in missing))
-        raise UsageError(
-            f"{record} names code to run, {', '.join(missing)} ({paths}): look at it, and allow it by {options}, in"
-            f" Python by allow_code={missing}"
-        )
+        raise UsageError(not_allowed(record, {each: names[each] for each in missing}))
     if extra := [each for each in allowed if each not in names]:
         known = f"only {', '.join(names)}" if names else "no code"
         raise UsageError(f"--allow-code {' '.join(extra)}: {record} names {known}")

@@ -22,7 +22,7 @@ from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder, named_functions
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.runs import runs_compared
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, allow_fields, recorded
 from embexp.specs.running import OnError, Save, VectorTests
 from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tracking import NoTracking
@@ -307,7 +307,8 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
 def main() -> int:
     """Runs the spec on standard input in the directory of the first argument."""
     request = json.load(sys.stdin)
-    spec = RunSpec.model_validate(request["spec"])
+    allow_fields(as_json := json.dumps(request["spec"]))
+    spec = recorded(as_json, "the record")
     Rerun(spec, onednn=request["onednn"], pieces=request["pieces"]).load_tensorflow()
     from embexp.runs import experiment
 

@@ -249,6 +249,9 @@ def named(name: str) -> Task:
     return found
 
 
+fields.on_change.append(named.cache_clear)
+
+
 def every() -> Iterator[Task]:
     """All tasks, in the order of their fields."""
     return (named(name) for name in fields.names("tasks"))

@@ -313,7 +313,7 @@ class NamedFunction:
             raise ConfigError(found)
         sys.path[:] = search_path()
         importlib.invalidate_caches()
-        _forget_changed(self.name)
+        forget_changed(self.name)
         try:
             module = importlib.import_module(module_name)
         except Exception as error:
@@ -360,16 +360,17 @@ class NamedFunction:
         return ConfigError([Fault(f"{self.path}.function", repr(self.name), rule, remedy)])
 
 
-def _forget_changed(function: str) -> None:
+def forget_changed(function: str) -> bool:
     """Has modules imported again of which a file has changed since a run imported them, as in a notebook.
 
-    Otherwise a run would use other code than it records.
+    Otherwise a run would use other code than it records. Returns whether a file has changed.
     """
     files = read_user_code(function).files
-    if any(_IMPORTED.get(name, file.digest) != file.digest for name, file in files.items()):
+    if changed := any(_IMPORTED.get(name, file.digest) != file.digest for name, file in files.items()):
         for name in files:
             sys.modules.pop(name, None)
     _IMPORTED.update({name: file.digest for name, file in files.items()})
+    return changed
 
 
 def described(error: BaseException) -> str:
