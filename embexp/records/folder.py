@@ -16,14 +16,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from embexp.errors import DataError, NotARunError, RunError, UsageError
+from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError
 from embexp.records import inventory
+from embexp.specs import fields
 from embexp.specs.base import named_code
-from embexp.specs.run import RunSpec, not_allowed, recorded
+from embexp.specs.run import RunSpec, brought, not_allowed, recorded
 from embexp.specs.studies import choices
 from embexp.specs.studies.choices import NoStudy
-from embexp.system import files, locks
+from embexp.system import files, locks, user_code
 from embexp.system.locks import FileLock
+from embexp.system.user_code import UserCode
 
 LEDGER = "sweep.sqlite"
 RESULTS = "sweep.json"
@@ -194,10 +196,21 @@ class RunFolder:
             elif self.lock.path.exists() and not (self.path / LEDGER).exists():
                 words += ", so no run has begun there; start it again"
             raise NotARunError(words) from None
+        except ConfigError as error:
+            raise NotARunError(self._missing_field(error.faults[0].rule) or f"{self.spec}: {error}") from None
         except ValidationError as error:
-            raise NotARunError(
-                f"{self.spec} is not a spec that this version understands: {first_fault(error)}"
-            ) from None
+            unknown = f"{self.spec} is not a spec that this version understands: {first_fault(error)}"
+            raise NotARunError(self._missing_field("it is not installed") or unknown) from None
+
+    def _missing_field(self, why: str) -> str:
+        """Which field of the run can't be used, as its manifest has it, and what to install; "": none is known."""
+        known = {origin.path for origin in fields.origins()}
+        for field in json_object(self.manifest).get("fields") or ():
+            name, path, package, version = (str(field.get(key) or "") for key in ("name", "path", "package", "version"))
+            if path not in known:
+                install = f"install {package}{'==' if version else ''}{version}, or start from the folder that has it"
+                return f"{self.path} is a run of field {name} ({path}), which can't be used here, as {why}: {install}"
+        return ""
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of the run.
@@ -312,6 +325,24 @@ def named_functions(*specs: RunSpec) -> dict[str, str]:
     """The functions and fields of the user that specs name, as `package.module:object`, each with its config path."""
     found = {part.function: f"{path}.function" for spec in specs for path, part in named_code(spec)}
     return {path: "fields" for spec in specs for path in spec.fields} | found
+
+
+def code_of(spec: RunSpec) -> UserCode | None:
+    """The user's own code in a run: functions that its spec names, and fields that it uses; None: there is none."""
+    known = {origin.path: origin for origin in fields.origins() if origin.is_own}
+    used = {origin.path: origin for _, origin in brought(spec) if origin.path in known}
+    used |= {path: known[path] for path in spec.fields if path in known}
+    functions = [path for path in named_functions(spec) if path not in used]
+    if not functions and not used:
+        return None
+    code = user_code.read_user_code(*functions)
+    files, facts = dict(code.files), []
+    for path, origin in used.items():
+        own = user_code.read_package(path, origin.paths())
+        files |= own.files
+        fact = {"name": origin.field.name, "path": path, "package": origin.package, "version": origin.version}
+        facts.append({**fact, "digest": own.digest})
+    return UserCode((*functions, *used), dict(sorted(files.items())), tuple(facts))
 
 
 def check_code(names: Mapping[str, str], allowed: Collection[str], *, record: Path | str) -> None:

@@ -104,6 +104,15 @@ class Origin:
         file = getattr(sys.modules.get(self.path.partition(":")[0]), "__file__", None)
         return os.path.join(os.path.dirname(file), self.field.configs) if file and self.field.configs else ""
 
+    def paths(self) -> list[str]:
+        """All paths that the record names, and those that its tasks and choices name."""
+        found = [path for group in GROUPS if group != "commands" for path in getattr(self.field, group).values()]
+        found += [path for _, path in self.field.commands.values()]
+        objects = [imported(path) for group in ("tasks", *CORE) for path in getattr(self.field, group).values()]
+        objects += [metric for task in objects for metric in getattr(task, "metrics", ())]
+        texts = [text for each in objects for text in vars(each).values()]
+        return [*found, *(text for text in texts if isinstance(text, str) and _PATH.fullmatch(text))]
+
     def __str__(self) -> str:
         return f"field {self.field.name} of {' '.join(filter(None, (self.package or 'embexp', self.version)))}"
 

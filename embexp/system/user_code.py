@@ -66,10 +66,12 @@ class UserCode:
     Attributes:
         functions: their dotted paths, `package.module:function`.
         files: by the name of their module; empty if there is no such module.
+        fields: name, path, package, version and digest of each field that embexp does not ship.
     """
 
     functions: tuple[str, ...]
     files: Mapping[str, SourceFile]
+    fields: tuple[Mapping[str, str], ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -87,6 +89,28 @@ def read_user_code(*functions: str) -> UserCode:
     for module in dict.fromkeys(function.partition(":")[0] for function in functions):
         found |= _files_of(module)
     return UserCode(tuple(functions), dict(sorted(found.items())))
+
+
+def read_package(path: str, named: Iterable[str]) -> UserCode:
+    """Reads the code of a package, all of it; of a module that is in none, its own and what is named next to it.
+
+    Args:
+        path: of an object, `package.module:name`.
+        named: further paths, which that object names.
+    """
+    module = path.partition(":")[0]
+    top = find_module(module.partition(".")[0])
+    if top is None or not top.submodule_search_locations:
+        home = None if top is None else _home(top)
+        tops = {each: find_module(re.split(r"[.:]", each)[0]) for each in named}
+        return read_user_code(path, *(each for each, spec in tops.items() if spec is not None and _home(spec) == home))
+    found = {}
+    for folder in map(Path, top.submodule_search_locations):
+        for file in sorted(folder.rglob("*.py")):
+            name = file.relative_to(folder.parent)
+            parts = name.parent.parts if file.stem == "__init__" else name.with_suffix("").parts
+            found[".".join(parts)] = SourceFile(file, name.as_posix(), file.read_bytes())
+    return UserCode((path,), found)
 
 
 def _files_of(module: str) -> dict[str, SourceFile]:
