@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING, Any
 from embexp.specs.fields import Field
 
 if TYPE_CHECKING:
+    from embexp.errors import Fault
     from embexp.specs.base import Choice, Spec
     from embexp.specs.data.choices import CSV, Columnar, Parquet
     from embexp.specs.data.sources import DividedData
-    from embexp.specs.models.dense_model import DenseModel
+    from embexp.specs.models.dense_model import Activation, DenseModel
     from embexp.specs.studies.choices import StudyChoice
     from embexp.specs.tasks import Compared, Direction, Labels, Metric, Task
 
 __all__ = [
     "CSV",
+    "Activation",
     "Choice",
     "Columnar",
     "Compared",
     "DenseModel",
     "Direction",
     "DividedData",
+    "Fault",
     "Field",
     "Labels",
     "Metric",
@@ -37,14 +40,15 @@ __all__ = [
 ]
 
 _LATER = {
-    name: f"embexp.specs.{module}"
+    name: f"embexp.{module}"
     for module, names in {
-        "base": ("Choice", "Spec"),
-        "data.choices": ("CSV", "Columnar", "Parquet"),
-        "data.sources": ("DividedData",),
-        "models.dense_model": ("DenseModel",),
-        "studies.choices": ("StudyChoice",),
-        "tasks": ("Compared", "Direction", "Labels", "Metric", "Task"),
+        "errors": ("Fault",),
+        "specs.base": ("Choice", "Spec"),
+        "specs.data.choices": ("CSV", "Columnar", "Parquet"),
+        "specs.data.sources": ("DividedData",),
+        "specs.models.dense_model": ("Activation", "DenseModel"),
+        "specs.studies.choices": ("StudyChoice",),
+        "specs.tasks": ("Compared", "Direction", "Labels", "Metric", "Task"),
     }.items()
     for name in names
 }

@@ -72,11 +72,13 @@ class Predicted:
         prediction: of each example, [n].
         probabilities: of the classes by name, float32 [n] each; empty where classes have no names.
         classes: str [n], the likelier class, of two that have names; None: there are none.
+        further: what else is predicted of each example, [n] each, by the name of its column in a file.
     """
 
     prediction: np.ndarray
     probabilities: Mapping[str, np.ndarray] = field(default_factory=dict)
     classes: np.ndarray | None = None
+    further: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class Evaluator(ABC):

@@ -171,6 +171,14 @@ class Task(str):
         """Whether labels are classes, of which there may be two."""
         return self.labels in (Labels.BINARY, Labels.CLASS)
 
+    def outputs(self, classes: int) -> int:
+        """Logits of an example.
+
+        Args:
+            classes: how many classes the label has; 0: it has none.
+        """
+        return max(1, classes) if self.labels is Labels.CLASS else 1
+
     def cutoffs_of(self, spec: RunSpec) -> tuple[int, ...]:
         """The lengths of lists at which a run is measured."""
         return self.cutoffs

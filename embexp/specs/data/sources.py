@@ -317,6 +317,11 @@ class Source(Choice):
     """Size of the shuffle window in examples; bounds the memory of a pass over the data."""
 
     @property
+    def further_labels(self) -> tuple[str, ...]:
+        """Columns of numbers that an example has as labels besides that of `label_column`."""
+        return ()
+
+    @property
     def dense_columns(self) -> tuple[str, ...]:
         """Numeric columns that the model gets in addition to the embeddings."""
         return ()

@@ -1,0 +1,21 @@
+"""What the parts of a field are made of that need TensorFlow: evaluations, layers of models, served models."""
+
+from embexp.runs.evaluations import Details, Evaluation, Evaluator, Predicted, predictions
+from embexp.runs.serving.saved_model import FeatureModel, Pieces, feature_model
+from embexp.training.baseline import Reference
+from embexp.training.models import layers
+from embexp.training.models.layers import Head
+
+__all__ = [
+    "Details",
+    "Evaluation",
+    "Evaluator",
+    "FeatureModel",
+    "Head",
+    "Pieces",
+    "Predicted",
+    "Reference",
+    "feature_model",
+    "layers",
+    "predictions",
+]
