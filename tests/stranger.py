@@ -80,12 +80,16 @@ def linear(model, activations, head):
     return model.scale * layers.logits(inputs, head)
 ''',
     "methods.py": """\
+from embexp.fields.parts import Written
+
+
 def voters(run):
     return sorted(run.spec.features)
 
 
-def write(run, out, **options):
-    out.write_text("ballot")
+def write(run, directory, out, progress, **options):
+    (directory / "ballot.txt").write_text(str(run.spec.vote.quorum))
+    return Written({})
 """,
     "command.py": """\
 from types import SimpleNamespace

@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,7 +39,7 @@ from embexp.config.messages import Caller, format_value
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.config.patterns import Expansion
 from embexp.errors import Code, CombinationFault, ConfigError, Fault, UsageError
-from embexp.specs import arguments, run, tasks
+from embexp.specs import arguments, fields, run, tasks
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.specs.transforms.chain import in_short, replaced
@@ -192,6 +193,7 @@ def loader(
     Args:
         overrides: with which it will compose, which may name fields.
     """
+    fields.tell_by(lambda sentence: warnings.warn(sentence, RuntimeWarning, stacklevel=2))
     found = folders.find(None if config_dir is None else Path(config_dir), config_path=config_path)
     allowed = replace(permission, folders=tuple(found.in_order))
     found = own_fields.take_in(found, config_name, overrides, allowed.refusal, allowed.remedy)

@@ -109,9 +109,7 @@ def find(config_dir: Path | None = None, *, config_path: str | None = None) -> F
 
 def shipped() -> Path:
     """The folder that comes with embexp."""
-    package = Path(__file__).absolute().parents[1]
-    installed = package / "conf"
-    return installed if installed.is_dir() else package.parent / "conf"
+    return Path(fields.shipped_configs())
 
 
 def _replacing(config_path: str) -> Path:

@@ -1,6 +1,7 @@
 """What the parts of a field are made of that need TensorFlow: evaluations, layers of models, served models."""
 
 from embexp.runs.evaluations import Details, Evaluation, Evaluator, Predicted, predictions
+from embexp.runs.exporting import Written
 from embexp.runs.serving.saved_model import FeatureModel, Pieces, feature_model
 from embexp.training.baseline import Reference
 from embexp.training.models import layers
@@ -15,6 +16,7 @@ __all__ = [
     "Pieces",
     "Predicted",
     "Reference",
+    "Written",
     "feature_model",
     "layers",
     "predictions",

@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageE
 from embexp.records import inventory
 from embexp.specs import fields
 from embexp.specs.base import named_code
-from embexp.specs.run import RunSpec, brought, not_allowed, recorded
+from embexp.specs.run import RunSpec, not_allowed, recorded
 from embexp.specs.studies import choices
 from embexp.specs.studies.choices import NoStudy
 from embexp.system import files, locks, user_code
@@ -327,22 +327,24 @@ def named_functions(*specs: RunSpec) -> dict[str, str]:
     return {path: "fields" for spec in specs for path in spec.fields} | found
 
 
-def code_of(spec: RunSpec) -> UserCode | None:
-    """The user's own code in a run: functions that its spec names, and fields that it uses; None: there is none."""
-    known = {origin.path: origin for origin in fields.origins() if origin.is_own}
-    used = {origin.path: origin for _, origin in brought(spec) if origin.path in known}
-    used |= {path: known[path] for path in spec.fields if path in known}
-    functions = [path for path in named_functions(spec) if path not in used]
+def code_of(names: Iterable[str], used: Collection[fields.Origin]) -> UserCode | None:
+    """The user's own code in a run; None: there is none.
+
+    Args:
+        names: see `named_functions`.
+        used: see `specs.run.own_fields`.
+    """
+    paths = [origin.path for origin in used]
+    functions = [path for path in names if path not in paths]
     if not functions and not used:
         return None
-    code = user_code.read_user_code(*functions)
-    files, facts = dict(code.files), []
-    for path, origin in used.items():
-        own = user_code.read_package(path, origin.paths())
+    files, facts = dict(user_code.read_user_code(*functions).files), []
+    for origin in used:
+        own = user_code.read_package(origin.path, origin.paths())
         files |= own.files
-        fact = {"name": origin.field.name, "path": path, "package": origin.package, "version": origin.version}
+        fact = {"name": origin.field.name, "path": origin.path, "package": origin.package, "version": origin.version}
         facts.append({**fact, "digest": own.digest})
-    return UserCode((*functions, *used), dict(sorted(files.items())), tuple(facts))
+    return UserCode((*functions, *paths), dict(sorted(files.items())), tuple(facts))
 
 
 def check_code(names: Mapping[str, str], allowed: Collection[str], *, record: Path | str) -> None:

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -65,12 +65,13 @@ class Field:
 GROUPS = ("tasks", "data", "models", "losses", "studies", "settings", "methods", "exports", "commands")
 """What a field brings by name."""
 CORE: Mapping[str, frozenset[str]] = {
-    "data": frozenset(("clicks", "recbole", "csv", "parquet", "jsonl", "adjacency", "custom")),
-    "models": frozenset(("mlp", "keras")),
-    "losses": frozenset(("of_task", "custom")),
-    "studies": frozenset(("none",)),
+    "exports": frozenset(("savedmodel", "npy", "word2vec", "projector")),
+    "commands": frozenset(("run", "plan", "new", "resume", "sweep", "report", "verify", "diff", "evaluate", "predict"))
+    | {"export", "checkpoint", "vectors", "fetch", "schema", "completion"},
 }
-"""Names that the core has itself."""
+"""Names of the core that no module of specs knows."""
+CHOICES = ("data", "models", "losses", "studies")
+"""Groups of classes, each with its name as its `kind`."""
 _LARGEST = 1 << 20
 """Bytes that are read of a list of entry points."""
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -108,7 +109,7 @@ class Origin:
         """All paths that the record names, and those that its tasks and choices name."""
         found = [path for group in GROUPS if group != "commands" for path in getattr(self.field, group).values()]
         found += [path for _, path in self.field.commands.values()]
-        objects = [imported(path) for group in ("tasks", *CORE) for path in getattr(self.field, group).values()]
+        objects = [imported(path) for group in ("tasks", *CHOICES) for path in getattr(self.field, group).values()]
         objects += [metric for task in objects for metric in getattr(task, "metrics", ())]
         texts = [text for each in objects for text in vars(each).values()]
         return [*found, *(text for text in texts if isinstance(text, str) and _PATH.fullmatch(text))]
@@ -120,7 +121,9 @@ class Origin:
 _named: dict[str, Origin] = {}
 """Fields that configs have named in this process, by their path."""
 _broken: dict[str, str] = {}
-"""Why an installed field can't be used, in a sentence, by its package."""
+"""Why an installed field can't be used, in a sentence, by its path."""
+_teller: Callable[[str], None] | None = None
+"""Tells the user such a sentence; None: nobody listens yet."""
 _allowed: set[str] = set()
 """Paths of fields that the user allows to be imported though a record names them."""
 on_change: list[Callable[[], None]] = []
@@ -133,17 +136,46 @@ def _installed() -> tuple[Origin, ...]:
     paths = (f"{ENTRY_POINT}.{name}:FIELD" for name in SHIPPED)
     found = [Origin(imported(path), path) for path in paths]
     for path, package, version in _entry_points():
-        try:
-            brought = _load(path)
-            rule = _problem(brought) or _clash(brought, found)
-        except Exception as error:
-            rule = f"importing it raised {type(error).__name__}: {' '.join(str(error).split())}"
-        if rule:
-            what = f"the field {path} of package {package} {version}".rstrip()
-            _broken[package] = f"{what} is left out: {rule}; update or uninstall {package}"
+        origin, rule = _checked(path, package, version, found)
+        if origin is None:
+            _leave_out(path, package, rule)
         else:
-            found.append(Origin(brought, path, package, version, installed=True))
+            found.append(replace(origin, installed=True))
     return tuple(found)
+
+
+def _checked(path: str, package: str, version: str, others: Iterable[Origin]) -> tuple[Origin | None, str]:
+    """The field at a path; or None, and why it can't be used next to others."""
+    try:
+        record = _load(path)
+        rule = _problem(record)
+        origin = None if rule else Origin(record, path, package, version)
+        rule = rule or _clash(record, others) or _shadowed(origin, others)
+    except Exception as error:
+        origin, rule = None, raised(error)
+    return (None, rule) if rule else (origin, "")
+
+
+def raised(error: Exception) -> str:
+    """That an import raised an exception, in a sentence."""
+    return f"importing it raised {type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _leave_out(path: str, package: str, rule: str) -> None:
+    """Notes why an installed field can't be used, and tells it."""
+    _broken[path] = f"the field {path} of package {package} is left out: {rule}; update or uninstall {package}"
+    if _teller is not None:
+        _teller(_broken[path])
+
+
+def tell_by(teller: Callable[[str], None]) -> None:
+    """Tells why installed fields can't be used, now and whenever one is found."""
+    global _teller
+    if _teller is None:
+        _teller = teller
+        origins()
+        for sentence in _broken.values():
+            teller(sentence)
 
 
 def _entry_points() -> Iterator[tuple[str, str, str]]:
@@ -185,13 +217,13 @@ def _load(path: str) -> Any:
 def _problem(record: Any) -> str:
     """Why a record is no field that can be used; "": it is one."""
     if not isinstance(record, Field):
-        return f"it must be an embexp.fields.Field, and is a {type(record).__name__}"
+        return f"it must be an embexp.fields.Field, and is of type {type(record).__name__}"
     if not (record.name and record.described):
         return "name and described must not be empty"
     for group in GROUPS:
         brought = getattr(record, group)
         if not isinstance(brought, Mapping):
-            return f"{group} must be a dict, and is a {type(brought).__name__}"
+            return f"{group} must be a dict, and is of type {type(brought).__name__}"
         for name, path in brought.items():
             place = path[1] if group == "commands" and isinstance(path, tuple) and len(path) == 2 else path
             if not (isinstance(place, str) and _PATH.fullmatch(place)):
@@ -211,9 +243,32 @@ def _clash(brought: Field, others: Iterable[Origin]) -> str:
     return "" if same is None else f"its name is that of the {same}"
 
 
+def shipped_configs() -> str:
+    """The folder of YAML files that comes with embexp, as installed or in a checkout."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    installed = os.path.join(package, "conf")
+    return installed if os.path.isdir(installed) else os.path.join(os.path.dirname(package), "conf")
+
+
+def _shadowed(origin: Origin | None, others: Iterable[Origin]) -> str:
+    """The YAML file of a field that is in another folder too, in a sentence; "": there is none."""
+    if origin is None or not origin.field.configs:
+        return ""
+    if not os.path.isdir(origin.configs):
+        return f"configs is {origin.field.configs!r}, and there is no folder {origin.configs}"
+    folders = {shipped_configs(): "embexp has"} | {each.configs: f"the {each} has" for each in others if each.configs}
+    for folder, _, names in os.walk(origin.configs):
+        group = os.path.relpath(folder, origin.configs)
+        for name in sorted(each for each in names if each.endswith(".yaml")):
+            for other, whose in folders.items():
+                if os.path.isfile(os.path.join(other, group, name)):
+                    return f"it has a file {os.path.normpath(os.path.join(group, name))}, as {whose}"
+    return ""
+
+
 def origins() -> tuple[Origin, ...]:
     """All fields that are known, those of embexp first."""
-    return (*_installed(), *_named.values())
+    return (*(each for each in _installed() if each.path not in _broken), *_named.values())
 
 
 def fields() -> tuple[Field, ...]:
@@ -226,10 +281,9 @@ def configs() -> list[str]:
     return [each.configs for each in origins() if each.is_own and each.configs]
 
 
-def broken() -> tuple[str, ...]:
-    """Why installed fields can't be used, a sentence each."""
-    _installed()
-    return tuple(_broken.values())
+def broken(path: str) -> str:
+    """Why an installed field can't be used, in a sentence; "": it can, or there is none."""
+    return _broken.get(path, "")
 
 
 def add(path: str) -> None:
@@ -240,17 +294,29 @@ def add(path: str) -> None:
     """
     if any(each.path == path for each in origins()):
         return
-    module = path.partition(":")[0]
-    try:
-        record = _load(path)
-        rule = _problem(record) or _clash(record, origins())
-    except Exception as error:
-        rule = f"importing it raised {type(error).__name__}: {' '.join(str(error).split())}"
-    if rule:
-        raise ConfigError([Fault("fields", repr(path), rule, f"change {module}, or remove it from fields")])
-    package, version = module.partition(".")[0], getattr(sys.modules[module.partition(".")[0]], "__version__", "")
-    _named[path] = Origin(record, path, package, str(version))
+    package = path.partition(":")[0].partition(".")[0]
+    origin, rule = _checked(path, package, "", origins())
+    if origin is None:
+        raise ConfigError([_fault(path, rule)])
+    _named[path] = replace(origin, version=str(getattr(sys.modules[package], "__version__", "")))
     _change()
+
+
+def _fault(path: str, rule: str) -> Fault:
+    return Fault("fields", repr(path), rule, f"change {path.partition(':')[0]}, or remove it from fields")
+
+
+def refuse(origin: Origin, rule: str) -> None:
+    """Takes out a field of which something can't be used that it names.
+
+    Raises:
+        ConfigError: a config has named it.
+    """
+    if origin.installed:
+        _leave_out(origin.path, origin.package, rule)
+        return
+    _named.pop(origin.path, None)
+    raise ConfigError([_fault(origin.path, rule)])
 
 
 def remove(path: str) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -329,6 +330,12 @@ def brought(spec: RunSpec) -> Iterator[tuple[str, fields.Origin]]:
     return ((path, origin) for path, origin in found.items() if origin is not None)
 
 
+def own_fields(spec: RunSpec) -> list[fields.Origin]:
+    """The fields that a spec uses or names, without those of embexp."""
+    used = {origin.path for _, origin in brought(spec)} | {*spec.fields}
+    return [origin for origin in fields.origins() if origin.is_own and origin.path in used]
+
+
 def _fields(spec: RunSpec) -> Iterator[Fault]:
     """Fields that a config names where they can't be read, and one that it uses and does not name."""
     known = {origin.path for origin in fields.origins()}
@@ -378,8 +385,11 @@ def _take_in_fields() -> None:
     A spec has settings only where they differ from their defaults, so that an installed field changes no other run.
     """
     described = RunSpec.model_fields
+    for origin in fields.origins():
+        if origin.is_own and (rule := _unusable(origin)):
+            fields.refuse(origin, rule)
     for key, (group, own) in _BROUGHT.items():
-        described[key].annotation = get_args(union(group, *own))[0]
+        described[key].annotation = get_args(union(group, *own, strangers=True))[0]
     kept = {name for origin in fields.origins() for name in origin.field.settings}
     for name in [each for each in described if each not in kept and each in _SETTINGS]:
         del described[name]
@@ -387,6 +397,36 @@ def _take_in_fields() -> None:
         described[name] = _settings_of(fields.find("settings", name))
         _SETTINGS.add(name)
     RunSpec.model_rebuild(force=True)
+
+
+def _unusable(origin: fields.Origin) -> str:
+    """Why something that a field names can't be used, in a sentence; "": all can, as far as specs need it."""
+    light = "tensorflow" not in sys.modules
+    if (rule := _wrong_name(origin)) or not light or "tensorflow" not in sys.modules:
+        return rule
+    return "its tasks, choices or settings import TensorFlow: import it only in what they name by a path"
+
+
+def _wrong_name(origin: fields.Origin) -> str:
+    """What a field names that is not there, or no object of its group, in a sentence; "": nothing."""
+    core = {group: {each.model_fields["kind"].default for each in own} for group, own in _BROUGHT.values()}
+    core |= {"tasks": set(), "settings": RunSpec.model_fields.keys() - _SETTINGS}
+    for group, names in core.items():
+        for name, path in getattr(origin.field, group).items():
+            if name in names:
+                return f"{group} has {name!r}, which is a name of embexp"
+            try:
+                found = fields.imported(path)
+            except Exception as error:
+                return f"{group}[{name!r}] is {path!r}, and {fields.raised(error)}"
+            kind = {"tasks": Task, "settings": Spec}.get(group, Choice)
+            known = isinstance(found, Task) if kind is Task else isinstance(found, type) and issubclass(found, kind)
+            if not known:
+                return f"{group}[{name!r}] is {path!r}, which is no {kind.__name__}"
+            own = str(found) if group == "tasks" else found.model_fields["kind"].default if kind is Choice else name
+            if own != name:
+                return f"{group}[{name!r}] is {path!r}, whose name is {own!r}"
+    return ""
 
 
 _SETTINGS: set[str] = set()

@@ -310,7 +310,7 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
     from embexp.config import composition, hydra_job
     from embexp.records import output_directory
     from embexp.records.folder import check_code, code_of, named_functions
-    from embexp.specs import tracking
+    from embexp.specs import run, tracking
     from embexp.specs.running import Existing
 
     composing = {
@@ -348,7 +348,7 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
     existing = Existing.NUMBER if hydra_job.is_dated(composed.config) else spec.output.existing
     with output_directory.opened(directory, spec, existing, warn=commands.warn) as found:
         _say_where(spec.name, found)
-        for sentence in _import_sentences(folder, code_of(spec)):
+        for sentence in _import_sentences(folder, code_of(named_functions(spec), run.own_fields(spec))):
             print(sentence, flush=True)
         return exit_status((resumed if found.continues else runner)(spec, found.path))
 
