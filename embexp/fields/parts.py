@@ -1,5 +1,6 @@
 """What the parts of a field are made of that need TensorFlow: evaluations, layers of models, served models."""
 
+from embexp.fields.columns.metrics import auc, log_loss
 from embexp.runs.evaluations import Details, Evaluation, Evaluator, Predicted, predictions
 from embexp.runs.exporting import Written
 from embexp.runs.serving.saved_model import FeatureModel, Pieces, feature_model
@@ -17,7 +18,9 @@ __all__ = [
     "Predicted",
     "Reference",
     "Written",
+    "auc",
     "feature_model",
     "layers",
+    "log_loss",
     "predictions",
 ]
