@@ -89,7 +89,7 @@ def run(
     """
     added = arguments.items(listeners, Listener, "embexp.run", "listeners")
     chosen = None if directory is None else arguments.directory(directory, "embexp.run")
-    allowed = arguments.texts(allow_code, "embexp.run", "allow_code")
+    allowed = arguments.allowed_code(allow_code, "embexp.run")
     permission = Permission(frozenset(allowed), caller=Caller.PYTHON)
     if data is not None:
         from embexp.config import data_in_memory
@@ -192,7 +192,7 @@ def sweep(
         UsageError: an argument is of the wrong type, or the directory has another sweep.
         ConfigError: a spec is invalid; with the faults of all. Nothing has been started.
     """
-    allowed = arguments.texts(allow_code, "embexp.sweep", "allow_code")
+    allowed = arguments.allowed_code(allow_code, "embexp.sweep")
     given = _specs(specs, Permission(frozenset(allowed), caller=Caller.PYTHON))
     settings = {"jobs": jobs, "timeout_minutes": timeout_minutes, "retries": retries}
     place = None if directory is None else arguments.directory(directory, "embexp.sweep")
@@ -220,8 +220,10 @@ def _specs(values: Sequence[RunSpec | Sequence[str]], permission: Permission) ->
                 spec, wrong = composition.check_container(value.model_dump(mode="json", warnings=False), permission)
                 wrong = [fault for fault in wrong if not isinstance(fault, CombinationFault)]
             else:
-                loader = loader or composition.loader(permission=permission)
-                spec, wrong = composition.candidate(loader, arguments.overrides(value, function)).spec, []
+                texts = arguments.overrides(value, function)
+                if loader is None or any(text.lstrip("+").startswith("fields=") for text in texts):
+                    loader = composition.loader(permission=permission, overrides=texts)
+                spec, wrong = composition.candidate(loader, texts).spec, []
             if spec is not None and spec.seeds > 1:
                 rule = "here every job is one run"
                 wrong.append(Fault("seeds", str(spec.seeds), rule, "give a spec for each seed"))
@@ -268,7 +270,7 @@ def resume(
     folder, changed = arguments.directory(directory, "embexp.resume"), None
     texts = arguments.overrides(overrides, "embexp.resume")
     added = arguments.items(listeners, Listener, "embexp.resume", "listeners")
-    allowed = arguments.texts(allow_code, "embexp.resume", "allow_code")
+    allowed = arguments.allowed_code(allow_code, "embexp.resume")
     if ledger.exists(folder):
         if added:
             raise UsageError(f"embexp.resume: {folder} is a sweep, whose jobs are processes without listeners")
@@ -304,7 +306,7 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
         UsageError: an argument is of the wrong type, the spec names code that isn't allowed, or `keep` exists.
     """
     folder = arguments.directory(directory, "embexp.verify")
-    allowed = arguments.texts(allow_code, "embexp.verify", "allow_code")
+    allowed = arguments.allowed_code(allow_code, "embexp.verify")
     from embexp.runs import verification
 
     return verification.verify(folder, allow_code=allowed, keep=None if keep is None else Path(keep))
@@ -336,7 +338,7 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
         NotARunError: the directory holds no run, or one that has neither ended nor saved a checkpoint.
     """
     folder = arguments.directory(directory, "embexp.load_run")
-    allowed = arguments.texts(allow_code, "embexp.load_run", "allow_code")
+    allowed = arguments.allowed_code(allow_code, "embexp.load_run")
     recorded = RunFolder(folder).recorded_spec()  # before TensorFlow is loaded
     if allowed:
         check_code(named_functions(recorded), allowed, record=RunFolder(folder).spec)

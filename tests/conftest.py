@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from embexp.config import composition
 from embexp.config.loader import Loader
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.records import manifest
+from embexp.specs import fields
 from tests import preloaded
 from tests.thoroughness import PROFILES, leave_out
 
@@ -96,9 +97,11 @@ def new_loader() -> Iterator[Callable[..., Loader]]:
         config_path: str | None = None,
         *,
         permission: Permission = OWN_MODULES,
+        overrides: Sequence[str] = (),
     ) -> Loader:
-        if config_dir is not None or config_path is not None or permission != OWN_MODULES:
-            return new(config_dir, config_name, config_path, permission=permission)
+        plain = config_dir is None and config_path is None and permission == OWN_MODULES
+        if not plain or any(override.startswith("fields=") for override in overrides) or fields.configs():
+            return new(config_dir, config_name, config_path, permission=permission, overrides=overrides)
         if config_name not in shared:
             shared[config_name] = new(None, config_name)
         return shared[config_name]

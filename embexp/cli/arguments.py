@@ -6,11 +6,13 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from embexp.cli.commands import COMMANDS, HelpShown, module_of
 from embexp.errors import CommandLineError
+from embexp.specs import fields
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -157,7 +159,12 @@ def _commands_with(option: str) -> list[str]:
 
 def add_allow_code(parser: Parser) -> None:
     """Adds the option that allows code by name."""
-    parser.add_argument("--allow-code", action="append", default=[], metavar="MODULE:FUNCTION")
+
+    def allowed(path: str) -> str:
+        fields.allow([path])  # before a record is read that names it as a field
+        return path
+
+    parser.add_argument("--allow-code", action="append", default=[], type=allowed, metavar="MODULE:FUNCTION")
 
 
 def add_config_arguments(parser: Parser) -> None:
@@ -171,10 +178,17 @@ def add_config_arguments(parser: Parser) -> None:
 
 
 def config_folders(options: argparse.Namespace) -> Folders:
-    """The config folders that the options name."""
-    from embexp.config import folders
+    """The config folders that the options name, with those of the fields that the config names."""
+    from embexp.config import folders, own_fields
 
-    return folders.find(Path(options.config_dir) if options.config_dir else None, config_path=options.config_path)
+    found = folders.find(Path(options.config_dir) if options.config_dir else None, config_path=options.config_path)
+
+    def refusal(path: str) -> str:
+        return replace(permission(options), folders=tuple(found.in_order)).refusal(path)
+
+    return own_fields.take_in(
+        found, options.config_name, options.overrides, refusal, lambda path: permission(options).remedy(path)
+    )
 
 
 def config_loader(options: argparse.Namespace) -> Loader:

@@ -29,6 +29,7 @@ from typing import Any
 from embexp.cli import workers
 from embexp.errors import EmbexpError, RunError
 from embexp.reports.jobs import in_use
+from embexp.specs.run import RunSpec, allow_fields
 from embexp.sweeps import jobs, progress
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.system import environment, interruption, machine_faults, printable, processes, slurm
@@ -65,6 +66,7 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     printable.write_utf8()
     directory = jobs.made_directory(sweep, job)
     try:
+        allow_fields(job.spec)  # the sweep has checked the code that it names
         strategy = job.checked_spec.strategy
         with workers.telling(strategy), contextlib.ExitStack() as locked:
             lock = jobs.lock(sweep, job)
@@ -101,6 +103,7 @@ def _follow(sweep: Path, job: LedgerJob) -> int:
     """
     printable.write_utf8()
     try:
+        allow_fields(job.spec)
         spec = job.checked_spec
         if not workers.is_led(spec.strategy):
             raise RunError(f"a job of strategy={spec.strategy.kind} is one process, and this is another task")
@@ -114,7 +117,6 @@ def _follow(sweep: Path, job: LedgerJob) -> int:
 
 def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> None:
     from embexp.records.folder import RunFolder, named_functions
-    from embexp.specs.run import RunSpec
 
     spec, folder = RunSpec.model_validate_json(spec_json), RunFolder(directory)
     if not (has_begun := folder.spec.exists()):

@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from embexp.config import (
     hydra_job,
     named_code,
     overrides,
+    own_fields,
     patterns,
     remedies,
     resources,
@@ -37,7 +39,7 @@ from embexp.config.messages import Caller, format_value
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.config.patterns import Expansion
 from embexp.errors import Code, CombinationFault, ConfigError, Fault, UsageError
-from embexp.specs import arguments, run, tasks
+from embexp.specs import arguments, fields, run, tasks
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.specs.transforms.chain import in_short, replaced
@@ -134,9 +136,11 @@ def compose(
     """
     texts = arguments.overrides(overrides, "embexp.compose")
     folder = None if config_dir is None else arguments.directory(config_dir, "embexp.compose")
-    allowed = arguments.texts(allow_code, "embexp.compose", "allow_code")
+    allowed = arguments.allowed_code(allow_code, "embexp.compose")
     return job(
-        loader(folder, permission=Permission(frozenset(allowed), caller=Caller.PYTHON)), texts, in_python=True
+        loader(folder, permission=Permission(frozenset(allowed), caller=Caller.PYTHON), overrides=texts),
+        texts,
+        in_python=True,
     ).spec
 
 
@@ -159,7 +163,7 @@ def spec_of(cfg: DictConfig, *, without: Sequence[str] = (), allow_code: Sequenc
         remedy = "embexp.compose takes overrides, embexp.RunSpec.model_validate a plain mapping"
         raise UsageError(f"embexp.spec_of takes a DictConfig of Hydra, not {type(cfg).__name__}; {remedy}")
     own = arguments.overrides(without, "embexp.spec_of(without=…)") if without else []
-    allowed = arguments.texts(allow_code, "embexp.spec_of", "allow_code")
+    allowed = arguments.allowed_code(allow_code, "embexp.spec_of")
     if missing := [key for key in own if key not in cfg]:
         raise UsageError(f"embexp.spec_of: without names {', '.join(missing)}, which the config does not have")
     hydra_globals.check_interpolations(cfg)
@@ -182,9 +186,17 @@ def loader(
     config_path: str | None = None,
     *,
     permission: Permission = OWN_MODULES,
+    overrides: Sequence[str] = (),
 ) -> Loader:
-    """A loader that composes configs from the shipped folder, or the one that replaces it, and the user's."""
+    """A loader that composes configs from the shipped folder, or the one that replaces it, the user's, and fields'.
+
+    Args:
+        overrides: with which it will compose, which may name fields.
+    """
+    fields.tell_by(lambda sentence: warnings.warn(sentence, RuntimeWarning, stacklevel=2))
     found = folders.find(None if config_dir is None else Path(config_dir), config_path=config_path)
+    allowed = replace(permission, folders=tuple(found.in_order))
+    found = own_fields.take_in(found, config_name, overrides, allowed.refusal, allowed.remedy)
     return Loader(found, config_name, permission)
 
 

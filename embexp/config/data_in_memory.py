@@ -39,7 +39,7 @@ def composed(texts: Sequence[str], data: Any, config_dir: Path | None, permissio
         raise UsageError(f"embexp.run takes data= or {named[0]}, not both")
     names = {name: f"'{name}'" for name in _parts(data)}
     path = f"'{_WHOLE}'" if _WHOLE in names else f"{{{','.join(f'{name}: {text}' for name, text in names.items())}}}"
-    loader = composition.loader(config_dir, permission=permission)
+    loader = composition.loader(config_dir, permission=permission, overrides=texts)
     return composition.job(loader, [*texts, f"data.path={path}"], look_at_data=False, in_python=True).spec
 
 

@@ -25,6 +25,7 @@ from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, No
 
 from embexp.config.messages import format_value
 from embexp.errors import CommandLineError, Fault
+from embexp.specs import fields
 from embexp.system import user_code
 
 _MOST_FILES = 20_000
@@ -38,15 +39,17 @@ class Folders:
     Attributes:
         shipped: the folder that comes with embexp, or the one that replaces it (`--config-path`).
         user: the user's own (`--config-dir`); its files override shipped ones of the same name.
+        brought: those of fields that embexp does not ship.
     """
 
     shipped: Path
     user: Path | None = None
+    brought: tuple[Path, ...] = ()
 
     @property
     def in_order(self) -> Sequence[Path]:
         """The folders in the order in which they are searched."""
-        return (self.shipped,) if self.user is None else (self.user, self.shipped)
+        return (*(() if self.user is None else (self.user,)), self.shipped, *self.brought)
 
     def file(self, config: str) -> Path | None:
         """The file of a config such as `optimizer/adam`, or None."""
@@ -89,7 +92,7 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
 
 
 def find(config_dir: Path | None = None, *, config_path: str | None = None) -> Folders:
-    """The shipped folder, as installed or in a checkout, and the user's.
+    """The shipped folder, as installed or in a checkout, the user's, and those of fields.
 
     Args:
         config_path: a folder, or `pkg://` and the name of a package, which replaces the shipped one.
@@ -99,14 +102,14 @@ def find(config_dir: Path | None = None, *, config_path: str | None = None) -> F
     """
     if config_dir is not None and not os.path.isdir(config_dir):
         raise CommandLineError(f"--config-dir {config_dir}: there is no such folder")
-    shipped = _shipped() if config_path is None else _replacing(config_path)
-    return Folders(shipped=shipped, user=None if config_dir is None else config_dir.absolute())
+    first = shipped() if config_path is None else _replacing(config_path)
+    user = None if config_dir is None else config_dir.absolute()
+    return Folders(first, user, tuple(map(Path, fields.configs())))
 
 
-def _shipped() -> Path:
-    package = Path(__file__).absolute().parents[1]
-    installed = package / "conf"
-    return installed if installed.is_dir() else package.parent / "conf"
+def shipped() -> Path:
+    """The folder that comes with embexp."""
+    return Path(fields.shipped_configs())
 
 
 def _replacing(config_path: str) -> Path:

@@ -57,17 +57,20 @@ _MOST_COMPOSED = 200
 _SHIPPED_FAULTS: dict[tuple[str, Permission], dict[tuple[str, ...], tuple[Fault, ...]]] = {}
 """`Loader.hydra_faults` of shipped files alone, by config and permission."""
 
-_user_folder: ContextVar[Path | None] = ContextVar("user_folder", default=None)
+_searched: ContextVar[Folders | None] = ContextVar("searched", default=None)
 
 
-class UserFolder(SearchPathPlugin):
-    """Searches the user's folder before the shipped one while a `Loader` is created; changes no other search path."""
+class FurtherFolders(SearchPathPlugin):
+    """Searches the user's folder before the shipped one, and those of fields after it, while a `Loader` is created."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Adds the folder, if there is one."""
-        folder = _user_folder.get()
-        if folder is not None:
-            search_path.prepend("command-line", os.fspath(folder), anchor="main")
+        """Adds the folders; changes no other search path."""
+        if (folders := _searched.get()) is None:
+            return
+        if folders.user is not None:
+            search_path.prepend("command-line", os.fspath(folders.user), anchor="main")
+        for folder in folders.brought:
+            search_path.append("field", os.fspath(folder))
 
 
 class Loader:
@@ -94,7 +97,7 @@ class Loader:
         self.permission = replace(permission, folders=tuple(folders.in_order))
         if fault := hydra_checks.searchpath_fault(folders.file(config_name)):
             raise ConfigError([fault])
-        with hydra_globals.borrowed(), _searched_first(folders.user):
+        with hydra_globals.borrowed(), _searching(folders):
             initialize_config_dir(
                 os.fspath(folders.shipped), job_name=hydra_globals.JOB_NAME, version_base=hydra_globals.VERSION_BASE
             )
@@ -104,7 +107,7 @@ class Loader:
                 _keep_loaded(source)
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._places = [f"{source.provider} {source.path}" for source in self._loader.get_sources()]
-        shipped = folders == find()
+        shipped = folders == find() and not folders.brought
         self._composed = _SHIPPED if shipped else {}
         self._parsed: dict[str, Override] = {}
         kept = _SHIPPED_FAULTS if shipped else {}
@@ -242,14 +245,14 @@ def _keep_loaded(source: ConfigSource) -> None:
 
 
 @contextlib.contextmanager
-def _searched_first(folder: Path | None) -> Iterator[None]:
-    """Within the block, Hydra's search paths begin with `folder`."""
-    Plugins.instance().register(UserFolder)
-    token = _user_folder.set(folder)
+def _searching(folders: Folders) -> Iterator[None]:
+    """Within the block, Hydra's search paths have all folders."""
+    Plugins.instance().register(FurtherFolders)
+    token = _searched.set(folders)
     try:
         yield
     finally:
-        _user_folder.reset(token)
+        _searched.reset(token)
 
 
 def outline_of(folders: Folders, config_name: str, selections: Sequence[Override]) -> Outline:

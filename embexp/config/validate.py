@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from embexp.config.folders import at
 from embexp.config.messages import as_override, did_you_mean, format_value, listing, nearest, suggestion
 from embexp.errors import Code, Fault
+from embexp.specs import fields
 from embexp.specs.run import RunSpec
 
 _OF_FILES = ("defaults", "hydra")
@@ -488,6 +489,9 @@ def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
     field = model.model_fields[name]
     described: Any = Annotated[field.annotation, field]
     return TypeAdapter(described)
+
+
+fields.on_change.append(_adapter.cache_clear)
 
 
 def _without(part: Any, names: Collection[str]) -> Any:

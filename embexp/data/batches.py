@@ -29,7 +29,8 @@ class Batch(NamedTuple):
             candidates are int32 [1, C] or [B, 1 + k], known answers int32 [B, None].
         weights: weight column -> float32, of the shape of its ids.
         dense: float32 [B, number of dense columns].
-        labels: float32 [B]; NaN where the data has no labels; [B, 2], with their weights, where a training has any.
+        labels: float32 [B]; NaN where the data has no labels; [B, 2], with their weights, where a training has any;
+            [B, 1 + n] with n further labels, which have no weights.
     """
 
     ids: dict[str, Any]

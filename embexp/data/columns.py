@@ -73,6 +73,7 @@ class Columns:
         buckets: name of an id column that no file has, see `RunSpec.ids_of` -> the numbers that its ids are buckets of.
         rules: table -> how its vocabulary is built; of those that are not here, as the data says.
         label: the label's column; None when there is none to read (predicting).
+        further_labels: columns of numbers that are labels, too.
         classes: of a label whose values may be names of classes; None: they are numbers.
         skips_unlabelled: whether rows without a label are left out.
         several: id column -> why it must hold several values per example; others may hold one or several.
@@ -96,6 +97,7 @@ class Columns:
     example_weight: str | None = None
     histories: Mapping[str, HistoryColumn] = field(default_factory=dict)
     ages: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    further_labels: tuple[str, ...] = ()
 
     @property
     def id_columns(self) -> tuple[str, ...]:
@@ -212,6 +214,7 @@ def columns_of(
             for name, dates in getattr(data, "dates", {}).items()
             if dates.reference is not None
         },
+        further_labels=data.further_labels if labelled else (),
     )
     return columns, vocabulary
 
@@ -309,7 +312,7 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
         ("features", columns.weights),
         ("data.dense_features", columns.dense),
         ("features", columns.bucketed),
-        ("data.label", [columns.label]),
+        ("data.label", [columns.label, *columns.further_labels]),
         ("data.weight", [columns.example_weight]),
         ("data.timestamp", [timestamp]),
         ("data.split.group", [group]),
@@ -324,11 +327,13 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
         timestamp,
         columns.example_weight,
         *columns.weights,
+        *columns.further_labels,
     }
     skips = {columns.label} if columns.skips_unlabelled else set()
     complete -= skips
     incomplete = ({*columns.may_be_missing, *columns.bucketed} - complete) | ({label} & skips)
-    single = {*columns.dense, *columns.bucketed, columns.label, columns.example_weight, timestamp, group}
+    of_example = {columns.label, *columns.further_labels, columns.example_weight, timestamp, group}
+    single = {*columns.dense, *columns.bucketed} | of_example
     return tuple(
         Wanted(
             name,

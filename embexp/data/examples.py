@@ -45,7 +45,7 @@ class Layout:
         token_tables: tables whose ids are codes of tokens; others' are row numbers already.
         weights: weight column -> its id column; `weights.N.npy`, as many values as ids.
         dense: numeric columns, the columns of `dense.npy`, float32 [count, len(dense)].
-        label: whether there is `labels.npy`, float32 [count].
+        label: whether there is `labels.npy`, float32 [count], or [count, 1 + n] with n further labels.
         files: name and number of examples of each file, in order.
         weighted: whether there is `example_weights.npy`, float32 [count].
         bucketed: columns of numbers for buckets, the columns of `bucketed.npy`, float32 [count, len(bucketed)].
@@ -155,7 +155,7 @@ class Examples:
         lists: id columns with several values per example.
         weights: weight column -> float32, one for each id of its id column.
         dense: float32 [count, number of dense columns].
-        labels: float32 [count]; None if there are none.
+        labels: float32 [count], or [count, 1 + n] with n further labels; None if there are none.
         example_weights: float32 [count], none below 0; None: all count the same.
         key: of the folder in the cache that has what is not rows of tables; "" of examples that are in none.
         histories: id columns that follow from the user of an example.
@@ -275,7 +275,8 @@ def encode(
         weights = [writer(f"weights.{number}", np.float32) for number in range(len(columns.weights))]
         dense = writer("dense", np.float32, len(columns.dense))
         bucketed = writer("bucketed", np.float32, len(columns.bucketed)) if columns.bucketed else None
-        labels = writer("labels", np.float32) if columns.label is not None else None
+        width = 1 + len(columns.further_labels) if columns.further_labels else None
+        labels = writer("labels", np.float32, width) if columns.label is not None else None
         own = writer("example_weights", np.float32) if columns.example_weight is not None else None
         timestamps = writer("timestamps", np.float64) if timestamp is not None else None
         groups = writer("groups", np.int64) if group is not None else None
@@ -296,7 +297,9 @@ def encode(
                 labels.append(names.encode(chunk.tokens[columns.label].values))
             elif labels is not None and columns.label is not None:
                 label = chunk.numbers[columns.label].values
-                labels.append(label if label_threshold is None else label >= label_threshold)
+                label = label if label_threshold is None else label >= label_threshold
+                further = [chunk.numbers[name].values for name in columns.further_labels]
+                labels.append(_matrix([label, *further], chunk.count, np.float32) if further else label)
             if own is not None and columns.example_weight is not None:
                 own.append(chunk.numbers[columns.example_weight].values)
             if timestamps is not None and timestamp is not None:

@@ -120,7 +120,7 @@ class _Rows:
         result: np.ndarray = np.zeros(len(rows), np.uint64)
         scalar = [read.ids, read.dense]
         scalar += [] if self.bucketed is None else [self.bucketed]
-        scalar += [] if read.labels is None else [read.labels[:, None]]
+        scalar += [] if read.labels is None else [read.labels.reshape(read.count, -1)]
         listed = [(column, column.values) for column in read.lists.values()]
         for name, values in read.weights.items():
             if (weighed := self.layout.weights[name]) in read.lists:

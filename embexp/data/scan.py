@@ -144,7 +144,8 @@ def _leaks(
     def make(folder: Path) -> None:
         coded, rows = examples(encoded.folder, encoded.folder), train[leaks.spread(len(train), leaks.SAMPLE)]
         assert coded.labels is not None  # the layout has them
-        labels, time, file = coded.labels[rows].astype(np.float64), None, encoded.folder / "timestamps.npy"
+        labels = coded.labels.reshape(coded.count, -1)[rows, 0].astype(np.float64)  # the first, if there are several
+        time, file = None, encoded.folder / "timestamps.npy"
         if (named := getattr(source.data, "timestamp", None)) is not None and file.exists():
             time = leaks.Time(named, mapped_array(file))
         bucketed = mapped_array(encoded.folder / "bucketed.npy") if layout.bucketed else None

@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from embexp.errors import DataError, NotARunError, RunError, UsageError
+from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError
 from embexp.records import inventory
+from embexp.specs import fields
 from embexp.specs.base import named_code
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, not_allowed, recorded
 from embexp.specs.studies import choices
 from embexp.specs.studies.choices import NoStudy
-from embexp.system import files, locks
+from embexp.system import files, locks, user_code
 from embexp.system.locks import FileLock
+from embexp.system.user_code import UserCode
 
 LEDGER = "sweep.sqlite"
 RESULTS = "sweep.json"
@@ -182,7 +184,7 @@ class RunFolder:
             NotARunError: there is none, or it is not one that this version understands.
         """
         try:
-            return self.located(RunSpec.model_validate_json(self.spec.read_bytes()))
+            return self.located(recorded(self.spec.read_bytes(), self.spec))
         except NotADirectoryError:
             raise NotARunError(f"{self.path} is a file, and not the directory of a run") from None
         except FileNotFoundError:
@@ -194,10 +196,21 @@ class RunFolder:
             elif self.lock.path.exists() and not (self.path / LEDGER).exists():
                 words += ", so no run has begun there; start it again"
             raise NotARunError(words) from None
+        except ConfigError as error:
+            raise NotARunError(self._missing_field(error.faults[0].rule) or f"{self.spec}: {error}") from None
         except ValidationError as error:
-            raise NotARunError(
-                f"{self.spec} is not a spec that this version understands: {first_fault(error)}"
-            ) from None
+            unknown = f"{self.spec} is not a spec that this version understands: {first_fault(error)}"
+            raise NotARunError(self._missing_field("it is not installed") or unknown) from None
+
+    def _missing_field(self, why: str) -> str:
+        """Which field of the run can't be used, as its manifest has it, and what to install; "": none is known."""
+        known = {origin.path for origin in fields.origins()}
+        for field in json_object(self.manifest).get("fields") or ():
+            name, path, package, version = (str(field.get(key) or "") for key in ("name", "path", "package", "version"))
+            if path not in known:
+                install = f"install {package}{'==' if version else ''}{version}, or start from the folder that has it"
+                return f"{self.path} is a run of field {name} ({path}), which can't be used here, as {why}: {install}"
+        return ""
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of the run.
@@ -309,8 +322,29 @@ def check_checkpoint(*paths: Path) -> None:
 
 
 def named_functions(*specs: RunSpec) -> dict[str, str]:
-    """The functions of the user that specs name, as `package.module:function`, each with its config path."""
-    return {part.function: f"{path}.function" for spec in specs for path, part in named_code(spec)}
+    """The functions and fields of the user that specs name, as `package.module:object`, each with its config path."""
+    found = {part.function: f"{path}.function" for spec in specs for path, part in named_code(spec)}
+    return {path: "fields" for spec in specs for path in spec.fields} | found
+
+
+def code_of(names: Iterable[str], used: Collection[fields.Origin]) -> UserCode | None:
+    """The user's own code in a run; None: there is none.
+
+    Args:
+        names: see `named_functions`.
+        used: see `specs.run.own_fields`.
+    """
+    paths = [origin.path for origin in used]
+    functions = [path for path in names if path not in paths]
+    if not functions and not used:
+        return None
+    files, facts = dict(user_code.read_user_code(*functions).files), []
+    for origin in used:
+        own = user_code.read_package(origin.path, origin.paths())
+        files |= own.files
+        fact = {"name": origin.field.name, "path": origin.path, "package": origin.package, "version": origin.version}
+        facts.append({**fact, "digest": own.digest})
+    return UserCode((*functions, *paths), dict(sorted(files.items())), tuple(facts))
 
 
 def check_code(names: Mapping[str, str], allowed: Collection[str], *, record: Path | str) -> None:
@@ -323,12 +357,7 @@ def check_code(names: Mapping[str, str], allowed: Collection[str], *, record: Pa
         UsageError: one isn't allowed, or one is allowed that the record does not name.
     """
     if missing := [name for name in names if name not in allowed]:
-        options = " ".join(f"--allow-code {each}" for each in missing)
-        paths = ", ".join(dict.fromkeys(names[each] for each in missing))
-        raise UsageError(
-            f"{record} names code to run, {', '.join(missing)} ({paths}): look at it, and allow it by {options}, in"
-            f" Python by allow_code={missing}"
-        )
+        raise UsageError(not_allowed(record, {each: names[each] for each in missing}))
     if extra := [each for each in allowed if each not in names]:
         known = f"only {', '.join(names)}" if names else "no code"
         raise UsageError(f"--allow-code {' '.join(extra)}: {record} names {known}")

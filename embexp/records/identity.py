@@ -120,7 +120,7 @@ def content_id(
     if isinstance(numeric := content["data"].get("dense_features"), dict):
         content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
     for name in tasks.settings_of_others(spec.task):
-        del content[name]
+        content.pop(name, None)
     content["restore"]["path"] = restored_digest
     content["data"].pop("fetch", None)  # how the files came here
     if "path" in content["data"]:

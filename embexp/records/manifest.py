@@ -92,6 +92,7 @@ def collect(
             "digest": code.digest,
             "files": {file.name: {"path": str(file.path), "digest": file.digest} for file in code.files.values()},
         },
+        "fields": [] if code is None else list(code.fields),
         "python": platform.python_version(),
         "packages": packages(),
         "tensorflow": dict(tensorflow),

@@ -76,18 +76,20 @@ class Predicted:
         prediction: of each example, [n].
         probabilities: of the classes by name, float32 [n] each; empty where classes have no names.
         classes: str [n], the likelier class, of two that have names; None: there are none.
+        further: what else is predicted of each example, [n] each, by the name of its column in a file.
     """
 
     prediction: np.ndarray
     probabilities: Mapping[str, np.ndarray] = field(default_factory=dict)
     classes: np.ndarray | None = None
+    further: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class Evaluator(ABC):
     """Evaluates examples as the config of a run says. Each task has a class of its own.
 
     Attributes:
-        task: of the run.
+        spec: of the run; its task is `task`.
         parts: whether the time for some examples of a split tells that for all.
         no_predictions: why examples of a file have no predictions; "": they have.
     """
@@ -101,7 +103,7 @@ class Evaluator(ABC):
         Raises:
             ConfigError: one can't be imported.
         """
-        self.task = spec.task
+        self.spec, self.task = spec, spec.task
         self._batch_size, self._fixed_batch = spec.evaluation_batch_size, spec.fixed_batch
         self._listed, self._seed = spec.listed_metrics, digests.seed_of(spec.seed, "intervals")[0]
 
@@ -128,11 +130,14 @@ class Evaluator(ABC):
         rows = data.scan.splits[split]
         return self.of_rows(data, split, rows) if len(rows) else None
 
-    @abstractmethod
+    def examples(self, columns: Columns, examples: Examples, rows: np.ndarray) -> Evaluation:
+        """Prepares the evaluation of some examples, int64, for tasks that need to know no more of the data."""
+        raise NotImplementedError
+
     def of_rows(self, data: Data, split: str, rows: np.ndarray) -> Evaluation:
         """Prepares the evaluation of some examples of a split, int64; of all, unless it has `parts`."""
+        return self.examples(data.columns, data.scan.examples, rows)
 
-    @abstractmethod
     def file(self, columns: Columns, examples: Examples, read_data: Callable[[], Data]) -> Evaluation:
         """Prepares the evaluation of all examples of another file.
 
@@ -143,6 +148,7 @@ class Evaluator(ABC):
         Raises:
             DataError: none of the examples can be evaluated.
         """
+        return self.examples(columns, examples, np.arange(examples.count))
 
     def final(
         self,

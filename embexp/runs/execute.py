@@ -276,7 +276,7 @@ class DenseSettings:
     Attributes:
         inputs: the columns of each feature.
         total_steps: number of training steps, for learning-rate schedules.
-        outputs: logits of an example: 1, or the number of classes.
+        outputs: logits of an example, see `Task.outputs`.
         output_bias: initial bias of each logit; of standardised labels, their mean.
         label_deviation: standard deviation of the labels; None: they are not standardised.
         adapters: see `adapters_of`.
@@ -338,7 +338,7 @@ def dense_settings(
         {name: Input(spec.ids_of(name), feature.weights, name in every_row) for name, feature in spec.features.items()},
         width,
         total_steps,
-        outputs=max(1, classes) if spec.task.labels is Labels.CLASS else 1,
+        outputs=spec.task.outputs(classes),
         output_bias=output_bias,
         label_deviation=label_deviation if spec.standardizes_labels else None,
         adapters=adapters_of(spec.features, spec.tables),

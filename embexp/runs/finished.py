@@ -322,6 +322,7 @@ class Predictions:
         probabilities: of the classes by name, float32 [n] each; empty where classes have no names.
         classes: str [n], the likelier class, of task binary whose classes have names; None: there are none.
         missing: feature -> bool [n], whether a value is missing: an empty cell, or null.
+        further: what else the task predicts, [n] each, by the name of its column in a file.
     """
 
     prediction: np.ndarray
@@ -329,6 +330,7 @@ class Predictions:
     probabilities: Mapping[str, np.ndarray] = field(default_factory=dict)
     classes: np.ndarray | None = None
     missing: Mapping[str, np.ndarray] = field(default_factory=dict)
+    further: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
@@ -538,7 +540,7 @@ class Run:
         kinds = {name: self._without_row(examples, name) for name in own}
         missing, unknown = ({name: each[place] for name, each in kinds.items()} for place in range(2))
         found = evaluator.predicted(logits, self.classes)
-        return Predictions(found.prediction, unknown, found.probabilities, found.classes, missing)
+        return Predictions(found.prediction, unknown, found.probabilities, found.classes, missing, found.further)
 
     def alike_unknown(self, data: Path | str) -> dict[str, Alike]:
         """By columns, values of a file that the run does not know and that differ from known ones in spelling only."""

@@ -27,7 +27,7 @@ from embexp.errors import ConfigError, DataError, RunError, VocabularyError, plu
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts, TablePolicy
 from embexp.records import identity
-from embexp.records.folder import RunFolder, around, check_checkpoint, named_functions
+from embexp.records.folder import RunFolder, around, check_checkpoint, code_of, named_functions
 from embexp.records.identity import Identity
 from embexp.specs import footprint
 from embexp.specs.base import Note
@@ -36,11 +36,11 @@ from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
-from embexp.specs.run import RunSpec, doubtful_settings
+from embexp.specs.run import RunSpec, doubtful_settings, own_fields
 from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
 from embexp.specs.tasks import Labels
-from embexp.system import caching, digests, machine, user_code
+from embexp.system import caching, digests, machine
 from embexp.system.parallel import Progress, quiet
 from embexp.system.stores import places
 from embexp.system.user_code import UserCode
@@ -372,7 +372,7 @@ def prepare(
         dense = next((earlier.open_run(Path(each.path), cache=cache) for each in dense_from.values()), None)
         restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
         restored_digest = None if restored is None else _digest_of_checkpoint(restored, cache=cache)
-        code = user_code.read_user_code(*functions) if (functions := named_functions(spec)) else None
+        code = code_of(named_functions(spec), own_fields(spec))
         known = {**pretrained.digests, **(dict.fromkeys(dense_from, dense.digest) if dense is not None else {})}
         named = {spec.freeze_path(name): spec.freeze_of(name).files for name in spec.tables}
         frozen = _file_digests(named, cache=cache)

@@ -34,7 +34,7 @@ from embexp.reports.jobs import noted_inventory, record_changes
 from embexp.runs import runs_compared
 from embexp.runs.kernels import Kernels
 from embexp.specs import tracking
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, allow_fields, recorded
 from embexp.specs.running import OnError, Save, VectorTests
 from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tracking import NoTracking
@@ -316,7 +316,8 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
 def main() -> int:
     """Runs the spec on standard input in the directory of the first argument."""
     request = json.load(sys.stdin)
-    spec = RunSpec.model_validate(request["spec"])
+    allow_fields(as_json := json.dumps(request["spec"]))
+    spec = recorded(as_json, "the record")
     Rerun(spec, kernels=Kernels(**request["kernels"])).load_tensorflow()
     from embexp.runs import experiment
 

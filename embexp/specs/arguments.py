@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.errors import UsageError
+from embexp.specs import fields
 from embexp.specs.run import RunSpec
 
 
@@ -55,6 +56,17 @@ def texts(value: Any, function: str, name: str) -> list[str]:
     if isinstance(value, str):
         raise UsageError(f"{function}: {name} must be a list of texts, not one text: [{value!r}]")
     return list(items(value, str, function, name))
+
+
+def allowed_code(value: Any, function: str) -> list[str]:
+    """The argument `allow_code` of a public function: code that records may name, fields among it.
+
+    Raises:
+        UsageError: it is no list of texts.
+    """
+    found = texts(value, function, "allow_code")
+    fields.allow(found)
+    return found
 
 
 def directory(value: Any, function: str) -> Path:

@@ -195,14 +195,16 @@ def implementation(choice: Choice) -> Callable[..., Any]:
     return partial(imported(choice.implementation), choice)
 
 
-def union(group: str, *own: type[Choice]) -> Any:
+def union(group: str, *own: type[Choice], strangers: bool = False) -> Any:
     """The choices of a group, by their `kind`: those of the core, and those that fields bring.
 
     Args:
         group: of `Field`.
         own: those of the core.
+        strangers: whether fields that embexp does not ship are among them, whose choices have been checked then.
     """
-    brought = [fields.find(group, name) for name in fields.names(group)]
+    known = [origin.field for origin in fields.origins() if strangers or not origin.is_own]
+    brought = [fields.find(group, name) for field in known for name in getattr(field, group)]
     return Annotated[Union[(*own, *brought)], Field(discriminator="kind")]
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs import tasks
+from embexp.specs import fields, tasks
 from embexp.specs.fields import imported
 from embexp.specs.tasks import Direction, Metric, Task
 
@@ -23,6 +23,9 @@ def every() -> Sequence[Metric]:
     """The metrics of all tasks, those that are measured without being listed first."""
     found = [metric for task in tasks.every() for metric in task.metrics]
     return sorted(found, key=lambda metric: metric.listed)
+
+
+fields.on_change.append(every.cache_clear)
 
 
 def directions() -> dict[str, Direction]:

@@ -5,17 +5,33 @@ Each rule is defined with its choice: see `Spec.faults`.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import json
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic.fields import FieldInfo
 
-from embexp.errors import CombinationFault, Fault
+from embexp.errors import CombinationFault, Fault, UsageError
 from embexp.specs import fields, inits, metrics, tasks
-from embexp.specs.base import JobCount, Note, Scope, Seed, Spec, for_each, summarize_names, union, where_known
+from embexp.specs.base import (
+    FUNCTION,
+    Choice,
+    JobCount,
+    Note,
+    Scope,
+    Seed,
+    Spec,
+    for_each,
+    summarize_names,
+    union,
+    where_known,
+)
 from embexp.specs.data.choices import DATE_PARTS, SOURCES, with_paths
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
@@ -30,6 +46,14 @@ from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
 from embexp.specs.tracking import NoTracking, Tracking
 
+_BROUGHT: Mapping[str, tuple[str, tuple[type[Choice], ...]]] = {
+    "data": ("data", SOURCES),
+    "model": ("models", (MLP, KerasModel)),
+    "loss": ("losses", (LossOfTask, CustomLoss)),
+    "study": ("studies", (NoStudy,)),
+}
+"""What fields bring to keys of a spec: the group of `Field`, and the choices of the core."""
+
 if TYPE_CHECKING:
     from embexp.specs.data.choices import Data
     from embexp.specs.losses import Loss
@@ -38,8 +62,7 @@ if TYPE_CHECKING:
 
     Recommendation = Any
 else:
-    Data, Model = union("data", *SOURCES), union("models", MLP, KerasModel)
-    Loss, Study = union("losses", LossOfTask, CustomLoss), union("studies", NoStudy)
+    Data, Model, Loss, Study = (union(group, *own) for group, own in _BROUGHT.values())
     Recommendation = fields.find("settings", "recommendation")
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=200)]  # of files, such as a vocabulary
@@ -54,6 +77,8 @@ class RunSpec(Spec):
 
     name: str
     """Name of the experiment, for people."""
+    fields: tuple[Annotated[str, Field(pattern=FUNCTION)], ...] = Field(default=(), exclude_if=lambda given: not given)
+    """Paths of fields that no installed package brings, see `embexp.fields`."""
     task: Task
     seed: Seed = 0
     data: Data
@@ -288,10 +313,39 @@ class RunSpec(Spec):
         """Faults of several choices: init methods that share no runtime, and what the task lacks."""
         return where_known(
             inits.no_shared_runtime(self),
+            lambda: _fields(self),
             lambda: self.task.faults(self),
             _no_predictions(self),
             for_each(lambda: self.metrics, lambda name: _no_metric(self, name)),
         )
+
+
+def brought(spec: RunSpec) -> Iterator[tuple[str, fields.Origin]]:
+    """The fields that a spec uses, as far as it is known, each with the config path that asks for it."""
+    found = {"task": fields.origin_of("tasks", str(spec.__dict__.get("task")))}
+    for key, (group, _) in _BROUGHT.items():
+        found[f"{key}.kind"] = fields.origin_of(group, str(getattr(spec.__dict__.get(key), "__dict__", {}).get("kind")))
+    for name in _SETTINGS & spec.model_fields_set:
+        found[name] = fields.origin_of("settings", name)
+    return ((path, origin) for path, origin in found.items() if origin is not None)
+
+
+def own_fields(spec: RunSpec) -> list[fields.Origin]:
+    """The fields that a spec uses or names, without those of embexp."""
+    used = {origin.path for _, origin in brought(spec)} | {*spec.fields}
+    return [origin for origin in fields.origins() if origin.is_own and origin.path in used]
+
+
+def _fields(spec: RunSpec) -> Iterator[Fault]:
+    """Fields that a config names where they can't be read, and one that it uses and does not name."""
+    known = {origin.path for origin in fields.origins()}
+    for path in (path for path in spec.fields if path not in known):
+        rule = "fields is read before a config is composed: it can neither be swept nor be an interpolation"
+        yield Fault("fields", repr(path), rule, f"add fields=[{path}] to the command line")
+    for key, origin in brought(spec):
+        if origin.is_own and not origin.installed and origin.path not in spec.fields:
+            rule = f"it is of {origin}, which fields does not name"
+            yield Fault(key, repr(origin.field.name), rule, f"set fields=[{','.join([*spec.fields, origin.path])}]")
 
 
 def _no_predictions(spec: RunSpec) -> Iterator[Fault]:
@@ -325,13 +379,120 @@ def _no_metric(spec: RunSpec, name: str) -> Iterator[Fault]:
         yield Fault(f"{path}.by", repr(metric.by), "only grouped_auc has groups", "remove it, or list grouped_auc")
 
 
+def _take_in_fields() -> None:
+    """Has specs take what fields bring that became known after this module was imported, and settings of strangers.
+
+    A spec has settings only where they differ from their defaults, so that an installed field changes no other run.
+    """
+    described = RunSpec.model_fields
+    for origin in fields.origins():
+        if origin.is_own and (rule := _unusable(origin)):
+            fields.refuse(origin, rule)
+    for key, (group, own) in _BROUGHT.items():
+        described[key].annotation = get_args(union(group, *own, strangers=True))[0]
+    kept = {name for origin in fields.origins() for name in origin.field.settings}
+    for name in [each for each in described if each not in kept and each in _SETTINGS]:
+        del described[name]
+    for name in kept - described.keys():
+        described[name] = _settings_of(fields.find("settings", name))
+        _SETTINGS.add(name)
+    RunSpec.model_rebuild(force=True)
+
+
+def _unusable(origin: fields.Origin) -> str:
+    """Why something that a field names can't be used, in a sentence; "": all can, as far as specs need it."""
+    light = "tensorflow" not in sys.modules
+    if (rule := _wrong_name(origin)) or not light or "tensorflow" not in sys.modules:
+        return rule
+    return "its tasks, choices or settings import TensorFlow: import it only in what they name by a path"
+
+
+def _wrong_name(origin: fields.Origin) -> str:
+    """What a field names that is not there, or no object of its group, in a sentence; "": nothing."""
+    core = {group: {each.model_fields["kind"].default for each in own} for group, own in _BROUGHT.values()}
+    core |= {"tasks": set(), "settings": RunSpec.model_fields.keys() - _SETTINGS}
+    for group, names in core.items():
+        for name, path in getattr(origin.field, group).items():
+            if name in names:
+                return f"{group} has {name!r}, which is a name of embexp"
+            try:
+                found = fields.imported(path)
+            except Exception as error:
+                return f"{group}[{name!r}] is {path!r}, and {fields.raised(error)}"
+            kind = {"tasks": Task, "settings": Spec}.get(group, Choice)
+            known = isinstance(found, Task) if kind is Task else isinstance(found, type) and issubclass(found, kind)
+            if not known:
+                return f"{group}[{name!r}] is {path!r}, which is no {kind.__name__}"
+            own = str(found) if group == "tasks" else found.model_fields["kind"].default if kind is Choice else name
+            if own != name:
+                return f"{group}[{name!r}] is {path!r}, whose name is {own!r}"
+    return ""
+
+
+_SETTINGS: set[str] = set()
+"""Keys of settings that fields other than those of embexp bring."""
+
+
+def _settings_of(kind: type[Spec]) -> FieldInfo:
+    default = kind()
+    given: Any = Field(default=default, exclude_if=lambda value: value == default)
+    return FieldInfo.from_annotated_attribute(kind, given)
+
+
+fields.on_change.append(_take_in_fields)
+if any(origin.is_own for origin in fields.origins()):
+    _take_in_fields()
+
+
+def recorded(text: str | bytes, record: object) -> RunSpec:
+    """A spec that a record has as JSON, whose fields are taken in first, as far as the user allows their code.
+
+    Raises:
+        UsageError: it names a field that the user does not allow.
+        ConfigError: a field can't be taken in, see `fields.add`.
+        ValidationError: it is no spec that this version understands.
+    """
+    if missing := fields.take_in(_named_fields(text)):
+        raise UsageError(not_allowed(record, dict.fromkeys(missing, "fields")))
+    return RunSpec.model_validate_json(text)
+
+
+def allow_fields(text: str) -> None:
+    """Allows the fields of a spec as JSON that another process of this program has checked."""
+    fields.allow(_named_fields(text))
+
+
+def _named_fields(text: str | bytes) -> list[str]:
+    """The fields that a spec as JSON names; what is no spec names none, as validation reports it."""
+    if b'"fields"' not in (text.encode() if isinstance(text, str) else text):
+        return []
+    with contextlib.suppress(ValueError, AttributeError, TypeError):
+        return [path for path in json.loads(text).get("fields", ()) if isinstance(path, str)]
+    return []
+
+
+def not_allowed(record: object, names: Mapping[str, str]) -> str:
+    """Why nothing is done with a record that names code which the user has not allowed.
+
+    Args:
+        names: of functions and other objects, each with its config path.
+    """
+    options = " ".join(f"--allow-code {each}" for each in names)
+    return (
+        f"{record} names code to run, {', '.join(names)} ({', '.join(dict.fromkeys(names.values()))}): look at it, and"
+        f" allow it by {options}, in Python by allow_code={list(names)}"
+    )
+
+
 def data_of(settings: object) -> Data:
     """A source by its settings, of which `kind` says what it is.
 
     Raises:
         ValidationError: there is no such source, or a setting is wrong.
     """
-    found: Data = TypeAdapter(Data).validate_python(settings)
+    field = RunSpec.model_fields["data"]
+    described: Any = Annotated[field.annotation, field]
+    found: Data = TypeAdapter(described).validate_python(settings)
     return found
 
 

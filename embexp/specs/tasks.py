@@ -167,6 +167,14 @@ class Task(str):
         """Whether labels are classes, of which there may be two."""
         return self.labels in (Labels.BINARY, Labels.CLASS)
 
+    def outputs(self, classes: int) -> int:
+        """Logits of an example.
+
+        Args:
+            classes: how many classes the label has; 0: it has none.
+        """
+        return max(1, classes) if self.labels is Labels.CLASS else 1
+
     def cutoffs_of(self, spec: RunSpec) -> tuple[int, ...]:
         """The lengths of lists at which a run is measured."""
         return self.cutoffs
@@ -239,6 +247,9 @@ def named(name: str) -> Task:
     if not isinstance(found, Task):
         raise ValueError(f"{name!r} is no task; tasks are {', '.join(fields.names('tasks'))}")
     return found
+
+
+fields.on_change.append(named.cache_clear)
 
 
 def every() -> Iterator[Task]:

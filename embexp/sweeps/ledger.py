@@ -22,7 +22,7 @@ from embexp.config.validate import rule_of
 from embexp.errors import RunError
 from embexp.records.folder import first_fault, json_of
 from embexp.reports.record import Status
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, recorded
 from embexp.system import machine_faults
 
 NAME = "sweep.sqlite"
@@ -134,7 +134,7 @@ class LedgerJob:
             RunError: it is not a spec that this version understands.
         """
         try:
-            return RunSpec.model_validate_json(self.spec)
+            return recorded(self.spec, "the ledger")
         except ValidationError as error:
             raise RunError(f"the spec of job {self.number} of the ledger is damaged: {first_fault(error)}") from None
 

@@ -76,7 +76,7 @@ def sweep(
         RunError: another process works there.
     """
     _check_alone()
-    loader = composition.loader(config_dir, config_name, config_path, permission=permission)
+    loader = composition.loader(config_dir, config_name, config_path, permission=permission, overrides=overrides)
     overrides = additions.lines(loader, overrides)
     with terminal.shown_if_long() as progress:
         plan = planning.plan(loader, overrides, progress)

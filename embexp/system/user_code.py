@@ -66,10 +66,12 @@ class UserCode:
     Attributes:
         functions: their dotted paths, `package.module:function`.
         files: by the name of their module; empty if there is no such module.
+        fields: name, path, package, version and digest of each field that embexp does not ship.
     """
 
     functions: tuple[str, ...]
     files: Mapping[str, SourceFile]
+    fields: tuple[Mapping[str, str], ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -87,6 +89,28 @@ def read_user_code(*functions: str) -> UserCode:
     for module in dict.fromkeys(function.partition(":")[0] for function in functions):
         found |= _files_of(module)
     return UserCode(tuple(functions), dict(sorted(found.items())))
+
+
+def read_package(path: str, named: Iterable[str]) -> UserCode:
+    """Reads the code of a package, all of it; of a module that is in none, its own and what is named next to it.
+
+    Args:
+        path: of an object, `package.module:name`.
+        named: further paths, which that object names.
+    """
+    module = path.partition(":")[0]
+    top = find_module(module.partition(".")[0])
+    if top is None or not top.submodule_search_locations:
+        home = None if top is None else _home(top)
+        tops = {each: find_module(re.split(r"[.:]", each)[0]) for each in named}
+        return read_user_code(path, *(each for each, spec in tops.items() if spec is not None and _home(spec) == home))
+    found = {}
+    for folder in map(Path, top.submodule_search_locations):
+        for file in sorted(folder.rglob("*.py")):
+            name = file.relative_to(folder.parent)
+            parts = name.parent.parts if file.stem == "__init__" else name.with_suffix("").parts
+            found[".".join(parts)] = SourceFile(file, name.as_posix(), file.read_bytes())
+    return UserCode((path,), found)
 
 
 def _files_of(module: str) -> dict[str, SourceFile]:
@@ -313,7 +337,7 @@ class NamedFunction:
             raise ConfigError(found)
         sys.path[:] = search_path()
         importlib.invalidate_caches()
-        _forget_changed(self.name)
+        forget_changed(self.name)
         try:
             module = importlib.import_module(module_name)
         except Exception as error:
@@ -360,16 +384,17 @@ class NamedFunction:
         return ConfigError([Fault(f"{self.path}.function", repr(self.name), rule, remedy)])
 
 
-def _forget_changed(function: str) -> None:
+def forget_changed(function: str) -> bool:
     """Has modules imported again of which a file has changed since a run imported them, as in a notebook.
 
-    Otherwise a run would use other code than it records.
+    Otherwise a run would use other code than it records. Returns whether a file has changed.
     """
     files = read_user_code(function).files
-    if any(_IMPORTED.get(name, file.digest) != file.digest for name, file in files.items()):
+    if changed := any(_IMPORTED.get(name, file.digest) != file.digest for name, file in files.items()):
         for name in files:
             sys.modules.pop(name, None)
     _IMPORTED.update({name: file.digest for name, file in files.items()})
+    return changed
 
 
 def described(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
-from embexp.specs.fields import fields, imported, path_of
+from embexp.specs.fields import fields, imported, path_of, tell_by
 from embexp.system import environment, interruption, machine_faults, printable
 from embexp.system.printable import print as print
 
@@ -208,6 +208,7 @@ def dispatch(
 
 
 def _dispatch(arguments: list[str]) -> int:
+    tell_by(warn)
     here = os.getcwd() if os.path.exists(".") else ""
     if other := next((each for each in [*arguments, here] if not printable.is_utf8(each)), None):
         rule = "its bytes are not UTF-8, which all records and tables are"

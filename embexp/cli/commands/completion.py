@@ -5,18 +5,19 @@ Imports neither Hydra nor pydantic.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import COMMANDS, DONE, module_of
-from embexp.errors import CommandLineError
-from embexp.system import printable
+from embexp.errors import CommandLineError, ConfigError
+from embexp.system import printable, user_code
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _overrides(before: Sequence[str], word: str) -> Iterable[str]:
 
 def _composed(words: Sequence[str], options: Mapping[str, str]) -> tuple[Folders, Outline]:
     """The folders of configs, and the config that the words of a command line compose so far."""
-    from embexp.config import patterns
+    from embexp.config import own_fields, patterns
     from embexp.config.folders import find, outline
 
     user = options.get("--config-dir")
@@ -208,12 +209,20 @@ def _composed(words: Sequence[str], options: Mapping[str, str]) -> tuple[Folders
         folders = find(Path(user) if user else None, config_path=options.get("--config-path"))
     except CommandLineError:
         folders = find()
+    given = [word.strip("'\"").replace("\\", "") for word in words]
+    with contextlib.suppress(ConfigError):
+        folders = own_fields.take_in(folders, options.get("--config-name", "config"), given, _refusal(folders))
     pairs = (word.strip("'\"").lstrip("+").partition("=") for word in words if not word.startswith("-"))
     chosen = {key: value.partition(",")[0] for key, _, value in pairs if folders.is_group(key.partition("@")[0])}
     found = outline(folders, options.get("--config-name", "config"), chosen)
     if not patterns.has_globs(found.values):  # the data is not read for a completion
         patterns.expand(found.values, list)
     return folders, found
+
+
+def _refusal(folders: Folders) -> Callable[[str], str]:
+    """Why a field's code is not run for a completion: it is not of the user's own modules."""
+    return lambda path: user_code.foreign(path) or user_code.within(path, folders.in_order)
 
 
 def _values(folders: Folders, found: Outline, key: str, value: str) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
 from embexp.cli.commands.finished import check_finished
+from embexp.errors import NotARunError
 from embexp.specs.fields import names, path_of
 from embexp.system.printable import print
 
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser.of_run("export", HELP)
     parser.needs("out", "where to? Give a new directory, OUT")
-    parser.add_argument("--as", dest="kind", choices=KINDS)
+    parser.values("--as")
     parser.add_argument("--table", action="append", default=[])
     parser.add_argument("--recall")
     parser.switches("--binary")
@@ -69,7 +71,10 @@ def main(arguments: Sequence[str]) -> int:
     from embexp.records.folder import RunFolder
     from embexp.runs.kernels import Kernels, choose
 
-    kind = options.kind
+    kind = getattr(options, "as")
+    _take_in_fields(Path(options.directory))
+    if kind not in (kinds := (*KINDS, *(name for name in names("exports") if name not in KINDS))):
+        parser.error(f"argument --as: invalid choice: {kind!r} (choose from {', '.join(map(repr, kinds))})")
     runs_model = kind == "savedmodel" or path_of("exports", kind) is not None
     allowed = options.allow_code if runs_model else None
     folder = RunFolder(Path(options.directory))
@@ -109,20 +114,29 @@ def main(arguments: Sequence[str]) -> int:
     return DONE
 
 
+def _take_in_fields(run: Path) -> None:
+    """Takes in the fields that a run's spec names, which may bring exports."""
+    from embexp.records.folder import RunFolder
+
+    with contextlib.suppress(NotARunError):  # which is reported when the run is read
+        RunFolder(run).recorded_spec()
+
+
 def _faults(options: argparse.Namespace) -> Iterator[str]:
+    kind = getattr(options, "as")
     if options.out is not None and Path(options.out).exists():
         yield f"{options.out} already exists: give OUT another name"
-    if options.kind is None:
+    if kind is None:
         yield f"as what? Add --as {', '.join(KINDS)}"
-    if options.kind == "index":
+    if kind == "index":
         yield from _faults_of_index(options)
     elif options.recall is not None:
         yield "--recall is for --as index"
-    if options.table and options.kind == "savedmodel":
+    if options.table and kind == "savedmodel":
         yield "--table is for files: a SavedModel needs all tables of the run"
-    elif options.table and options.kind in ("vectors", "index"):
+    elif options.table and kind in ("vectors", "index"):
         yield "--table is for tables: vectors and indexes are of users and items"
-    if options.binary and options.kind != "word2vec":
+    if options.binary and kind != "word2vec":
         yield "--binary is for --as word2vec"
 
 

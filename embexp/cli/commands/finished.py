@@ -119,6 +119,7 @@ def predict(arguments: Sequence[str]) -> int:
     columns["prediction"] = _texts(found.prediction)
     if found.classes is not None:
         columns["class"] = found.classes.tolist()
+    columns |= {name: _texts(values) for name, values in found.further.items()}
     columns |= {f"probability of {name}": _texts(values) for name, values in found.probabilities.items()}
     _say_which(found.missing, "lack a value")
     if counts := _say_which(found.unknown, "have values that the run does not know"):

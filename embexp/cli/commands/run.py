@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from embexp.cli import commands, workers
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
 from embexp.cli.commands import DONE, FAILED, exit_status
 from embexp.errors import CommandLineError, ConfigError, WorkerLostError
-from embexp.system import environment, interruption, printable, user_code
+from embexp.system import environment, interruption, printable
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from embexp.records.output_directory import OutputDirectory
     from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
+    from embexp.system.user_code import UserCode
 
 HELP = """\
 usage: embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE] [--allow-code M:F]
@@ -308,8 +309,8 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
     """
     from embexp.config import composition, hydra_job
     from embexp.records import output_directory
-    from embexp.records.folder import check_code, named_functions
-    from embexp.specs import tracking
+    from embexp.records.folder import check_code, code_of, named_functions
+    from embexp.specs import run, tracking
     from embexp.specs.running import Existing
 
     composing = {
@@ -347,15 +348,15 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
     existing = Existing.NUMBER if hydra_job.is_dated(composed.config) else spec.output.existing
     with output_directory.opened(directory, spec, existing, warn=commands.warn) as found:
         _say_where(spec.name, found)
-        for sentence in _import_sentences(folder, named_functions(spec)):
+        for sentence in _import_sentences(folder, code_of(named_functions(spec), run.own_fields(spec))):
             print(sentence, flush=True)
         return exit_status((resumed if found.continues else runner)(spec, found.path))
 
 
-def _import_sentences(folder: RunFolder, functions: Iterable[str]) -> list[str]:
+def _import_sentences(folder: RunFolder, code: UserCode | None) -> list[str]:
     """From where the code is imported that a recorded spec names, and whether it is still what the run has recorded."""
     found = []
-    for file in user_code.read_user_code(*functions).files.values():
+    for file in code.files.values() if code is not None else ():
         copy = folder.code / file.name
         state = "" if not copy.is_file() or copy.read_bytes() == file.content else f"; it differs from {copy}"
         found.append(f"code: {file.path}{state}")

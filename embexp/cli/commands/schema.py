@@ -12,7 +12,7 @@ from embexp.errors import CommandLineError
 from embexp.system.printable import print
 
 HELP = """\
-usage: embexp schema [GROUP] [--out FILE_OR_FOLDER] [--force]
+usage: embexp schema [GROUP] [--field MODULE:OBJECT] [--out FILE_OR_FOLDER] [--force]
 
 Prints the JSON schema of the YAML files. With it, an editor completes keys, shows what they mean, and marks unknown
 keys and values of a wrong type while you type. Rules between settings are checked by `embexp plan`.
@@ -20,6 +20,7 @@ keys and values of a wrong type while you type. Rules between settings are check
 GROUP is the group of the files, such as optimizer. Without it, the schema is that of whole configs: the root config,
 experiments and graphs.
 
+    --field M:O    Adds a field of your own that no installed package brings; can be repeated.
     --out FILE     Writes the schema to FILE.
     --out FOLDER   Writes the schemas of all groups into an existing folder: config.json, optimizer.json, and so on.
     --force        Replaces files that embexp did not write, or that were changed since.
@@ -35,15 +36,17 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("schema", HELP)
     parser.add_argument("group", nargs="?")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--field", action="append", default=[])
     parser.switches("--force")
     options = parser.parse(arguments)
     group: str | None = options.group
     out: Path | None = options.out
-    from embexp.config import folders, yaml_schema
+    from embexp.config import folders, own_fields, yaml_schema
     from embexp.config.messages import did_you_mean
     from embexp.records.outputs import STANDARD_OUTPUT, output
 
-    found = folders.find()
+    fields = [f"fields=[{','.join(options.field)}]"]
+    found = own_fields.take_in(folders.find(), "config", fields if options.field else [], lambda path: "")
     known = yaml_schema.groups(found)
     if group is not None and group not in known:
         near = did_you_mean(group, known) or f"the groups are {', '.join(known)}"

@@ -250,6 +250,7 @@ class ColumnarSource(TokenSource):
             "label": [columns.label, self.data.label_threshold],
             "timestamp": timestamp,
             "group": group,
+            **({"further_labels": further} if (further := columns.further_labels) else {}),
             **({"weight": columns.example_weight} if columns.example_weight is not None else {}),
             **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
             **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),

@@ -297,7 +297,7 @@ def by_matrices(vectors: Any) -> Any:
     padded = tf.pad(vectors, [[0, 0], [0, size - count], [0, 0]])
     gram = tf.reshape(tf.matmul(padded, padded, transpose_b=True), [-1, size * size])
     products = tf.transpose(tf.gather(tf.transpose(gram), upper))
-    return products, functools.partial(_gradient_by_matrices, padded, count)
+    return products, partial(_gradient_by_matrices, padded, count)
 
 
 def _gradient_by_matrices(padded: Any, count: int, upstream: Any) -> Any:
@@ -337,7 +337,7 @@ def _same_bits(count: int, dim: int) -> bool:
     random = np.random.default_rng(0)
     vectors = [random.standard_normal((_TRIED, dim)).astype(np.float32) for _ in range(count)]
     upstream = random.standard_normal((_TRIED, dim + count * (count - 1) // 2)).astype(np.float32)
-    return models.same_bits(_by_library(1), functools.partial(_plain, 1), vectors, upstream)
+    return models.same_bits(_by_library(1), partial(_plain, 1), vectors, upstream)
 
 
 def _pairs(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:

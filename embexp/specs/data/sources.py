@@ -310,11 +310,16 @@ class Source(Choice):
             """Column of the label; None: there is none."""
 
     serving: ClassVar[str] = ""
-    """`module:function` of further signatures of a served model, see `runs.serving.saved_model`; "": there are none."""
+    """`module:function` of further signatures of a served model, see `runs.serving`; "": there are none."""
     shuffle: bool = True
     """Read the training examples in a new order each epoch."""
     window: ExampleCount = 1_048_576
     """Size of the shuffle window in examples; bounds the memory of a pass over the data."""
+
+    @property
+    def further_labels(self) -> tuple[str, ...]:
+        """Columns of numbers that an example has as labels besides that of `label_column`."""
+        return ()
 
     @property
     def dense_columns(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ Shapes = Mapping[str, tuple[int | None, ...]]
 
 
 class DenseModel(Choice):
-    """Base class of models; the implementation takes symbolic activations and a `Head`, see `training.models.build`."""
+    """Base class of models; the implementation takes symbolic activations and a `Head`, see `training.models`."""
 
     kind: str
     has_weights: ClassVar[bool] = True
@@ -59,7 +59,7 @@ class DenseModel(Choice):
         return {}
 
     def input_shapes(self, shapes: Shapes) -> Shapes:
-        """The shapes of what the built model takes, by those of features; see `models.build`."""
+        """The shapes of what the built model takes, by those of features; see `training.models`."""
         return shapes
 
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
@@ -90,7 +90,7 @@ class MLP(DenseModel):
         return {"model.hidden": self.hidden}
 
     def input_shapes(self, shapes: Shapes) -> Shapes:
-        """The shapes of what the built model takes, by those of features; see `models.build`."""
+        """The shapes of what the built model takes, by those of features; see `training.models`."""
         return shapes
 
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:

@@ -7,7 +7,7 @@ Queries of a graph go to all workers. Each looks up all of them, and counts how 
 `one_vs_all.standings`.
 
 Of recommendation, worker 0 computes the vectors of items and users. Each worker keeps those of some neighbours in the
-catalogue, see `kept_items`. Vectors of users go to all workers, and what each knows of their lists comes back.
+catalogue, see `training.ranking`. Vectors of users go to all workers, and what each knows of their lists comes back.
 """
 
 from __future__ import annotations
