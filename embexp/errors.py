@@ -80,13 +80,7 @@ class CombinationFault(Fault):
 
 
 class EmbexpError(Exception):
-    """Base class of all errors that embexp raises on purpose.
-
-    Attributes:
-        told: whether all workers of the run have raised it.
-    """
-
-    told = False
+    """Base class of all errors that embexp raises on purpose."""
 
 
 class UsageError(EmbexpError):

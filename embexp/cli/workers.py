@@ -67,8 +67,7 @@ def telling(strategy: Strategy) -> Iterator[None]:
     except WorkerLostError:
         raise
     except EmbexpError as error:
-        if not error.told:
-            refuse(strategy, error)
+        refuse(strategy, error)
         raise
 
 

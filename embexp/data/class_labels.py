@@ -70,10 +70,6 @@ class LabelNumbers:
         found: np.ndarray = np.array([*numbers, _MISSING], np.float32)[places]
         return found
 
-    def write(self, folder: Path) -> None:
-        """Writes the names in the order of their numbers, for `values_of_part`."""
-        (folder / CLASSES).write_text(json.dumps(list(self._numbers)), "utf-8")
-
     def finish(self, folder: Path, layout: Layout) -> None:
         """Writes the labels over their numbers, and the names of the classes.
 
@@ -139,12 +135,6 @@ class LabelNumbers:
             f"task binary needs labels of 0 and 1, yes and no, or true and false, and column {self._column!r} has"
             f" {listed}; {remedy}"
         )
-
-
-def values_of_part(numbers: np.ndarray, folder: Path) -> pa.DictionaryArray:
-    """The values that `encode` had numbered in a part whose names `write` wrote."""
-    names = json.loads((folder / CLASSES).read_text("utf-8"))
-    return pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32(), mask=numbers < 0), pa.array(names, pa.string()))
 
 
 def _name(value: Any) -> str | None:

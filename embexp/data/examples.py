@@ -115,7 +115,7 @@ class Encoded:
 
 def read_tokens(folder: Path, layout: Layout, table: str) -> pa.LargeStringArray:
     """The tokens of a table in the order of their codes; the first is empty and stands for missing values."""
-    path = folder / (GROUPS if table == GROUP else f"tokens.{layout.token_tables.index(table)}.arrow")
+    path = folder / f"tokens.{layout.token_tables.index(table)}.arrow"
     return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)["token"]
 
 
@@ -222,8 +222,6 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
 
 GROUP = ""
 """Name under which the codes of the groups of leave-one-out are kept; no table has it."""
-GROUPS = "groups.arrow"
-"""File, in the folder of a part, with the groups in the order of their codes."""
 
 _Coded = Callable[["Chunk"], dict[str, np.ndarray]]
 """From a chunk to the int32 codes of its tokens, by column; those of the groups are under `GROUP`."""
@@ -240,7 +238,6 @@ def encode(
     timestamp: str | None = None,
     group: str | None = None,
     known_classes: Sequence[str] = (),
-    part: bool = False,
 ) -> None:
     """Writes a source's examples into an empty folder.
 
@@ -250,7 +247,6 @@ def encode(
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
         known_classes: names of the classes of a finished run, by label; empty: they follow from the labels.
-        part: whether others are put behind these examples: then names of classes, and groups, are written as they come.
     """
     from embexp.data.class_labels import LabelNumbers
 
@@ -307,8 +303,9 @@ def encode(
             skipped += chunk.skipped
             files[chunk.file] = files.get(chunk.file, 0) + chunk.count
             progress("reading the data", chunk.done)
-    if not count and not part:
-        raise no_examples(skipped)
+    if not count:
+        without = f": all {skipped:,} rows lack a label" if skipped else ""
+        raise DataError(f"the data holds no examples{without}")
     for number, table in enumerate(tables):
         codes[table].write(folder / f"tokens.{number}.arrow")
     layout = Layout(
@@ -325,17 +322,9 @@ def encode(
         weighted=own is not None,
         skipped=skipped,
     )
-    if part and group is not None:
-        codes[GROUP].write(folder / GROUPS)
     if names is not None:
-        names.write(folder) if part else names.finish(folder, layout)
+        names.finish(folder, layout)
     layout.write(folder)
-
-
-def no_examples(skipped: int) -> DataError:
-    """The error for data without examples."""
-    without = f": all {skipped:,} rows lack a label" if skipped else ""
-    return DataError(f"the data holds no examples{without}")
 
 
 class SplitsWriter:

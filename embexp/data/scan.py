@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.data import fetching, leaks, overlap, splits, together
+from embexp.data import fetching, leaks, overlap, splits
 from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
@@ -22,7 +22,6 @@ from embexp.data.leaks import Leak
 from embexp.data.numbers import FittedColumn, PreparedNumbers
 from embexp.data.overlap import Overlap
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
-from embexp.data.together import Workers
 from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.doubtful_tokens import Doubt, doubts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
@@ -30,6 +29,7 @@ from embexp.errors import ConfigError, DataError
 from embexp.specs.data.choices import Data
 from embexp.system import caching, digests
 from embexp.system.arrays import mapped_array
+from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress, quiet
 
 
@@ -76,14 +76,15 @@ def scan(
     cache: Path,
     interactions: bool = False,
     progress: Progress = quiet,
-    workers: Workers | None = None,
+    several: bool = False,
 ) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
     Args:
         interactions: only examples with label 1 belong to a split.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
-        workers: who reads it together, and do the same; None: this process alone.
+        several: whether other processes read the same at the same time, as workers do: of those with one cache, one
+            reads, and the others wait for it.
 
     Raises:
         ConfigError: the source lacks something the config asks for.
@@ -94,10 +95,12 @@ def scan(
         raise ValueError("a scan reads the label")
     fetching.ensure(data, cache=cache, progress=progress)
     source = source_of(data)
-    if workers is None:
+    if not several:
         return _scan(source, columns, cache, interactions, progress)
-    make = partial(_scan, source, columns, cache, interactions, progress)
-    return together.read(source, columns, make, workers=workers, cache=cache, progress=progress)
+    key = digests.of_json([FORMAT, data.model_dump(mode="json")])[:32]
+    lock = FileLock(cache / f"scan-{key}.lock", f"the scan in {cache}")
+    with lock.awaited(lambda: progress("waiting for another process that reads the data", None)):
+        return _scan(source, columns, cache, interactions, progress)
 
 
 def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, progress: Progress) -> Scan:

@@ -14,7 +14,7 @@ from typing import Any
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
-from embexp.data import example_weights, fetching, histories, leaks, numbers, together
+from embexp.data import example_weights, fetching, histories, leaks, numbers
 from embexp.data import labels as labels_of_tasks
 from embexp.data.columns import Columns, columns_of
 from embexp.data.example_weights import ExampleWeights
@@ -37,6 +37,7 @@ from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.run import RunSpec, doubtful_settings
 from embexp.specs.running import Restoring, RuntimeKind
+from embexp.specs.strategies import MultiWorker
 from embexp.specs.tables import Storage, Table
 from embexp.specs.tasks import Labels
 from embexp.system import caching, digests, machine, user_code
@@ -82,11 +83,8 @@ class Data:
 
 
 @places.naming_urls()
-def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = together.alone) -> Data:
+def read_data(spec: RunSpec, progress: Progress) -> Data:
     """Scans the data (or finds it in the cache) and gives each table its vocabulary.
-
-    Args:
-        reading: who reads it together with this process.
 
     Raises:
         ConfigError: the data lacks something that the config asks for.
@@ -94,15 +92,14 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
         RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features, spec.tables, task=spec.task)
-    with reading(together.facts(spec.data)) as workers:
-        found = scan(
-            spec.data,
-            columns,
-            cache=caching.cache_folder(spec.output.cache),
-            interactions=spec.task.of_interactions,
-            progress=progress,
-            workers=workers,
-        )
+    found = scan(
+        spec.data,
+        columns,
+        cache=caching.cache_folder(spec.output.cache),
+        interactions=spec.task.of_interactions,
+        progress=progress,
+        several=isinstance(spec.strategy, MultiWorker),
+    )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
     labels = found.examples.labels
@@ -310,19 +307,12 @@ class Prepared:
         return found
 
 
-def prepare(
-    spec: RunSpec,
-    progress: Progress = quiet,
-    *,
-    base: Prepared | None = None,
-    reading: together.Meeting = together.alone,
-) -> Prepared:
+def prepare(spec: RunSpec, progress: Progress = quiet, *, base: Prepared | None = None) -> Prepared:
     """Reads the data and the pretrained files (or finds them in the cache) and settles everything that depends on them.
 
     Args:
         base: a run that has not run yet, and whose checkpoint this one starts from: each table restores the rows of the
             table of that name. None: what it starts from is there.
-        reading: who reads the data together with this process.
 
     Raises:
         ConfigError: the config does not fit the data or a file; with all faults.
@@ -330,7 +320,7 @@ def prepare(
         VocabularyError: a table has fewer rows than its vocabulary needs.
         RunError: nothing is left to train on, or a table can't be initialized as the config says.
     """
-    data = read_data(spec, progress, reading)
+    data = read_data(spec, progress)
     rows, cache = _table_rows(spec.tables, data.vocabularies), caching.cache_folder(spec.output.cache)
     pretrained, dense, restored, found, code = Pretrained(), None, None, None, None
 

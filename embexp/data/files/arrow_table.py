@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files, text_table
@@ -46,19 +46,6 @@ class ArrowTable(ABC):
     tokens: frozenset[str]
     numbers: frozenset[str]
     unreadable: ClassVar[str]
-
-    @property
-    @abstractmethod
-    def first(self) -> int:
-        """See `files.Table`, as of `cuts` and `piece`."""
-
-    @abstractmethod
-    def cuts(self) -> Sequence[int]:
-        """Rows at which the file may be cut."""
-
-    @abstractmethod
-    def piece(self, start: int, stop: int) -> Self:
-        """The rows from one cut to another."""
 
     @abstractmethod
     def batches(self, wanted: Sequence[Wanted], rows: int) -> Iterator[tuple[float, pa.RecordBatch]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Wanted
 from embexp.data.files.arrow_table import BATCH_ROWS, ArrowTable
-from embexp.data.files.table_files import LONGEST, TOO_LONG, UncutTable, lines_of
+from embexp.data.files.table_files import LONGEST, TOO_LONG, lines_of
 from embexp.errors import DataError, excerpt
 from embexp.system import compressed, files
 
@@ -63,7 +63,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class JSONTable(UncutTable, ArrowTable):
+class JSONTable(ArrowTable):
     """One file of JSON Lines.
 
     Attributes:

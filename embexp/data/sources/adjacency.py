@@ -34,7 +34,7 @@ def source(data: Adjacency) -> ColumnarSource:
 
 
 @dataclass(frozen=True)
-class AdjacencyTable(table_files.UncutTable):
+class AdjacencyTable:
     """One file; a `table_files.Table` with a row for each item of each line."""
 
     path: Path
