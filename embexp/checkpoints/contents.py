@@ -16,7 +16,7 @@ import numpy as np
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.errors import DataError
-from embexp.system.tensor_bundle import first_format, increments
+from embexp.system.tensor_bundle import increments
 from embexp.system.tensor_bundle.increments import Values
 from embexp.system.tensor_bundle.index import Entry, data_files, prefix_of
 from embexp.system.tensor_bundle.tensor import Tensor, type_name
@@ -283,8 +283,7 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
     Args:
         path: a run's directory (its final checkpoint, else the newest); a folder with checkpoints (the one that
             TensorFlow's file `checkpoint` names, else the newest); the prefix of a checkpoint, or one of its files; a
-            SavedModel's directory; or a `.weights.h5`, `.keras` or other HDF5 file. A checkpoint of TensorFlow's first
-            format (V1) is converted into the cache.
+            SavedModel's directory; or a `.weights.h5`, `.keras` or other HDF5 file.
         as_objects: whether the object-based one is opened where a run saved both kinds over the same data files.
         named: whether names of variables are read, which takes some 100 ms for object-based checkpoints.
 
@@ -297,15 +296,13 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
         from embexp.checkpoints import keras_weights
 
         return keras_weights.contents(path, zipped=paths.first_bytes(path).startswith(paths.ZIP))
-    found = paths.find(path)
-    index = first_format.index_of(found)
+    index = paths.find(path)
     if as_objects and index.name == f"{CHECKPOINT_NAME}.index":
         index = object_index(index.parent)
-    source = prefix_of(index) if found.suffix == ".index" else found
-    return _contents_of_bundle(path, index, source, named=named)
+    return _contents_of_bundle(path, index, named=named)
 
 
-def _contents_of_bundle(path: Path, index: Path, source: Path, *, named: bool) -> Contents:
+def _contents_of_bundle(path: Path, index: Path, *, named: bool) -> Contents:
     if not index.is_file():
         raise DataError(f"{index}: found no such file, expected the index of a checkpoint")
     links = increments.chain(prefix_of(index))
@@ -350,7 +347,7 @@ def _contents_of_bundle(path: Path, index: Path, source: Path, *, named: bool) -
         kind = StoredKind.SAVED_MODEL
     return Contents(
         path,
-        source,
+        prefix_of(index),
         kind,
         {each.info.key: each for each in listed},
         base=None if links[0].base is None else links[0].base.parent,

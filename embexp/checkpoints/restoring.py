@@ -61,7 +61,7 @@ def restore(
     what they have. Large variables need no second copy in memory.
 
     Args:
-        path: a checkpoint's prefix, one of its files, or its folder, also of TensorFlow's first format (V1); a
+        path: a checkpoint's prefix, one of its files, or its folder; a
             SavedModel; a run's directory; or a `.weights.h5` or `.keras` file. The names in such a file are those of
             its datasets, such as `layers/dense/vars/0`.
         into: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of trackables or
@@ -185,8 +185,7 @@ def _restored(
         deferred = Deferred(status._checkpoint, found)
         # What waits is read when it is created: the view lasts as long as TensorFlow's record of what waits.
         weakref.finalize(status._checkpoint, stack.pop_all().close)
-    given = path if paths.is_keras_file(path) else paths.find(path)  # the file itself, of a format that is converted
-    source = str(prefix_of(index) if given.suffix == ".index" else given)
+    source = str(path if paths.is_keras_file(path) else prefix_of(index))
     bound = status._checkpoint.object_by_proto_id
     taking = Taking(source, checkpoint, found, bound, only, shown, unreached=not shown)
 

@@ -461,9 +461,8 @@ def _source(path: Path) -> Path:
     """
     if paths.is_keras_file(path):
         return path
-    if (found := paths.find(path)).suffix == ".index":
-        found = paths.index_of(path)
-        check_checkpoint(*paths.files_of(found))
+    found = paths.index_of(path)
+    check_checkpoint(*paths.files_of(found))
     return found
 
 
@@ -475,8 +474,6 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
     """
     if paths.is_keras_file(index):
         return caching.file_digest(index, cache=cache)
-    if index.suffix != ".index":  # of TensorFlow's first format
-        index = paths.index_of(index)
     return digests.of_json([caching.file_digest(path, cache=cache) for path in paths.files_of(index)])
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from embexp.errors import DataError
-from embexp.system.tensor_bundle import increments, location
+from embexp.system.tensor_bundle import increments
+from embexp.system.tensor_bundle import index as bundle_index
 from embexp.system.tensor_bundle.index import Entry, data_files, prefix_of, read_index
 from embexp.system.tensor_bundle.tensor import Tensor, number_type, type_name
 from embexp.system.tensor_bundle.writer import KEY_END
@@ -19,7 +20,7 @@ def read_checkpoint(path: Path, wanted: Wanted) -> Stored:
     Raises:
         DataError: there is none, it can't be read, or doesn't hold the one matrix.
     """
-    index = location.index_of(path, cache=wanted.cache)
+    index = bundle_index.find(path)
     if index is None:
         raise DataError(f"{path}: found no checkpoint: neither {path.name}.index nor a folder that holds one")
     return read(index, wanted.key)

@@ -416,7 +416,7 @@ def format_of(path: Path) -> Format:
     Raises:
         DataError: none.
     """
-    from embexp.system.tensor_bundle import location
+    from embexp.system.tensor_bundle import index as bundle_index
 
     refuse_pickle(path)
     suffix = compressed.form_of(path)
@@ -424,7 +424,7 @@ def format_of(path: Path) -> Format:
         suffix = Path(_member(path, None)).suffix.lower()
     if suffix in BY_SUFFIX and not path.is_dir():
         return BY_SUFFIX[suffix]
-    if location.find(path) is not None:
+    if bundle_index.find(path) is not None:
         return Format.CHECKPOINT
     if path.is_dir():
         raise DataError(f"{path}: found a folder without a checkpoint, expected a file of vectors")

@@ -18,7 +18,6 @@ from embexp.data import numbers
 from embexp.data.columns import columns_of
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
-from embexp.errors import DataError
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
 from embexp.specs.freezing import FreezeRows
@@ -26,7 +25,6 @@ from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.run import data_of
 from embexp.specs.tables import Feature, RowType
 from embexp.system.parallel import quiet
-from embexp.system.tensor_bundle import first_format
 from embexp.vectors import stored, word_tests
 from embexp.vectors.file_source import open_vectors
 from tests.fuzz import configs, corpus
@@ -111,12 +109,6 @@ def _tensorflow(path: Path, random: Random) -> int:
     return _checkpoint(random.choice((path, path.parent, path.with_suffix(""))), random)
 
 
-def _first_format(path: Path, random: Random) -> int:
-    if not first_format.is_first_format(path):
-        raise DataError(f"{path}: opening it, no reader takes it")
-    return _checkpoint(first_format.index_of(path, cache=path.parent / "cache"), random)
-
-
 def _data(path: Path, random: Random, *, features: Mapping[str, str], settings: Mapping[str, Any]) -> int:
     place = path.parent if settings["kind"] == "triples" else path
     data: Any = data_of({"path": str(place), **settings})
@@ -183,7 +175,6 @@ READERS = (
     Reader("Arrow", corpus.arrow, _vectors, (b"ARROW1", b"\xff\xff\xff\xff")),
     Reader("Parquet", corpus.parquet, _vectors, (b"PAR1",)),
     Reader("TensorFlow checkpoints", corpus.checkpoints, _tensorflow, (b"\x0a\x00", b"\x12\x00", b"..")),
-    Reader("first format", corpus.first_format, _first_format, (b"\x0a\x00", b"\x12\x00", b"\x80\x80")),
     Reader("Keras weights", corpus.keras, _checkpoint, (b"TREE", b"SNOD", b"PK\x03\x04", b"bfloat16")),
     Reader(
         "CSV",

@@ -24,7 +24,6 @@ from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.specs.transforms.chain import misfit, settled
 from embexp.system.stores import places
-from embexp.system.tensor_bundle import location
 from embexp.vectors import file_source as vectors
 from embexp.vectors.file_source import FileSource
 from embexp.vectors.pretrained import earlier
@@ -225,8 +224,6 @@ def _opened_if_quick(setting: File | Sample | OtherFile) -> FileSource | None:
         if not path.is_file():
             raise DataError("found a folder, expected a file" if path.exists() else "there is no such file")
         return None
-    if form is Format.CHECKPOINT and (found := location.find(path)) is not None and found.suffix != ".index":
-        return None  # of TensorFlow's first format, which is converted when the run reads it
     tokens = None if setting.tokens_file is None else Path(places.local(setting.tokens_file))
     return vectors.open_vectors(
         path, cache=Path(), format=form, key=setting.key, tokens_file=tokens, non_finite=NonFinite.KEEP
