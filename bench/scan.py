@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from bench import harness
 from embexp.data.columns import Columns
 from embexp.data.scan import scan
-from embexp.specs.data.choices import CSV, Parquet
+from embexp.specs.data import CSV, Parquet
 from embexp.system.machine import PeakMemory
 
 ROWS, QUICK_ROWS = 3_000_000, 300_000

@@ -73,7 +73,7 @@ def measure(path: Path, steps: list[Any], *, cached: bool) -> dict[str, float]:
     from embexp.initialization.assign import assign_rows
     from embexp.specs.pretrained import NonFinite
     from embexp.specs.tables import Normal
-    from embexp.specs.transforms.chain import Transform, settled
+    from embexp.specs.transforms import Transform, settled
     from embexp.system.machine import PeakMemory
     from embexp.vectors.alignment import by_position
     from embexp.vectors.file_source import open_vectors

@@ -23,9 +23,9 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import RuntimeKind
-from embexp.specs.studies.choices import NoStudy
+from embexp.specs.studies import NoStudy
 from embexp.specs.tables import Storage, Table
-from embexp.specs.transforms.steps import Fit
+from embexp.specs.transforms import Fit
 from embexp.system import environment, machine, terminal
 from embexp.system.stores import places
 from embexp.system.terminal import byte_size, say

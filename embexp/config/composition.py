@@ -40,7 +40,7 @@ from embexp.errors import Code, CombinationFault, ConfigError, Fault, UsageError
 from embexp.specs import arguments, run, tasks
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
-from embexp.specs.transforms.chain import in_short, replaced
+from embexp.specs.transforms import in_short, replaced
 from embexp.system.printable import print
 from embexp.system.stores.objects import is_url
 

@@ -19,10 +19,9 @@ from embexp.data.sources.parquet import ParquetTable
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, Fault, UsageError
 from embexp.records.folder import OWN, RECORDED_DATA
-from embexp.specs.data.choices import CSV, Parquet, Typed
-from embexp.specs.data.sources import GivenFiles
+from embexp.specs.data import CSV, GivenFiles, Parquet, Typed
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import NoStudy
+from embexp.specs.studies import NoStudy
 
 _SPLITS = tuple(GivenFiles.model_fields)
 _WHOLE = "data"

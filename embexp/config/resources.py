@@ -18,9 +18,9 @@ from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.named_code import Permission
 from embexp.data import datasets, fetching
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs import footprint, metrics, tracking, vocabularies
+from embexp.specs import footprint, tasks, tracking, vocabularies
 from embexp.specs.base import NamedCode, Scope, Spec, is_complete, known_or, named_code, where_known
-from embexp.specs.data.choices import Clicks, Data, named_paths
+from embexp.specs.data import Clicks, Data, named_paths
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import Model
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample, named_files
@@ -77,14 +77,12 @@ def faults(
         lambda: _code_faults(named_code(spec), permission),
         lambda: _own_metric_faults(name for name, each in spec.metrics.items() if each.function is not None),
         lambda: _raised(
-            lambda: metrics.watched(
+            lambda: tasks.watched(
                 spec.task, spec.train.early_stopping.metric, spec.task.cutoffs_of(spec), spec.further_metrics
             )
         ),
         lambda: _raised(
-            lambda: metrics.objectives(
-                spec.task, spec.sweep.objective, spec.task.cutoffs_of(spec), spec.further_metrics
-            )
+            lambda: tasks.objectives(spec.task, spec.sweep.objective, spec.task.cutoffs_of(spec), spec.further_metrics)
         ),
         lambda: _runtime_faults(spec.runtime.kind),
         lambda: _tracking_faults(spec.tracking),
@@ -173,7 +171,7 @@ def _model_faults(
 
 def _own_metric_faults(own: Iterable[str]) -> Iterator[Fault]:
     for name in own:
-        if any(each.is_named(name) for each in metrics.every() if not each.listed):
+        if any(each.is_named(name) for each in tasks.every_metric() if not each.listed):
             yield Fault(f"metrics.{name}", repr(name), "embexp has a metric of that name", "choose another name")
 
 

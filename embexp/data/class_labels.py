@@ -18,7 +18,7 @@ from embexp.data.files.dialect import NULLS
 from embexp.data.files.text_table import is_number
 from embexp.errors import DataError, excerpt
 from embexp.specs.base import summarize_names
-from embexp.specs.data.sources import POSITIVE
+from embexp.specs.data import POSITIVE
 
 _MOST_CLASSES = 10_000
 """More different labels are a mistake, such as an amount for task classification."""

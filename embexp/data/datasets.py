@@ -270,7 +270,7 @@ def _data_set(
         Remote(base + file, size, digest, (package[0], f"{package[1]}/{file}") if package else None)
         for file, (size, digest) in files.items()
     )
-    lists = {key: tuple(value) if isinstance(value, list) else value for key, value in about.items()}
+    lists: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in about.items()}
     return DataSet(files=remotes, write=_MAKE[make](name), **lists)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from embexp.data import datasets
 from embexp.data.datasets import DataSet, Remote
 from embexp.errors import DataError, read_by_library
-from embexp.specs.data.choices import Columnar, Data, named_paths, with_paths
+from embexp.specs.data import Columnar, Data, named_paths, with_paths
 from embexp.system import caching, digests, files, machine_faults
 from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress

@@ -26,7 +26,7 @@ from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.doubtful_tokens import Doubt, doubts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError
-from embexp.specs.data.choices import Data
+from embexp.specs.data import Data
 from embexp.system import caching, digests
 from embexp.system.arrays import mapped_array
 from embexp.system.locks import FileLock

@@ -29,8 +29,7 @@ from urllib.request import getproxies
 
 from embexp.records.folder import OF_SWEEPS, RunFolder, json_object
 from embexp.reports.tracking import Parameter, Point, TrackedRun, remember, remembered
-from embexp.specs import tracking
-from embexp.specs.studies import choices
+from embexp.specs import studies, tracking
 from embexp.specs.tracking import MLflow, chosen, local_path, scheme_of
 from embexp.system import files, foreign
 from embexp.system.locks import FileLock
@@ -347,7 +346,7 @@ def parent_of(directory: Path, store: Store, experiment: str) -> str | None:
 def group_of(directory: Path) -> Path | None:
     """The directory of the sweep or the study that a run belongs to; None if it belongs to none."""
     directory = directory.absolute()
-    if directory.name in choices.folders() and RunFolder(directory.parent).spec.is_file():
+    if directory.name in studies.folders() and RunFolder(directory.parent).spec.is_file():
         return directory.parent
     for parent in directory.parents:
         if any((parent / name).is_file() for name in OF_SWEEPS):

@@ -15,7 +15,7 @@ from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.runs.fitted_baselines import NOT_FITTED, FittedBaseline
 from embexp.runs.prepare import Data
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.fields import imported
 from embexp.specs.run import RunSpec
 from embexp.system import digests

@@ -32,8 +32,7 @@ from embexp.runs.evaluations import Evaluator, evaluator_of
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.fields import imported
-from embexp.specs.losses import CustomLoss, Loss
-from embexp.specs.models import Model
+from embexp.specs.models import CustomLoss, Loss, Model
 from embexp.specs.optimizers import DenseOptimizer
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save

@@ -28,7 +28,7 @@ from embexp.runs.run import Observer, RunResult
 from embexp.specs.fields import imported
 from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import study_of
+from embexp.specs.studies import study_of
 from embexp.system import files, machine_faults
 from embexp.system.stores import places
 from embexp.training.loop import Replay

@@ -24,7 +24,7 @@ from embexp.records.identity import DECIDES_NOTHING
 from embexp.runs import runs_compared
 from embexp.specs.run import RunSpec
 from embexp.specs.running import OnError, Save, VectorTests
-from embexp.specs.studies.choices import NoStudy
+from embexp.specs.studies import NoStudy
 from embexp.specs.tracking import NoTracking
 from embexp.system import digests, environment, machine
 from embexp.system.printable import print

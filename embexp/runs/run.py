@@ -26,8 +26,8 @@ from embexp.runs.execute import Started, execute
 from embexp.runs.fitted_baselines import NOT_FITTED
 from embexp.runs.prepare import Prepared, check_memory, prepare, reading_sources
 from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
-from embexp.specs import metrics as metric_specs
 from embexp.specs import strategies as specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.base import Note
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Checkpointing, Save

@@ -12,8 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import Dim, RowCount, Seed, Spec, is_null, where_known
-from embexp.specs.transforms.chain import Transform, replaced
-from embexp.specs.transforms.steps import Fit, Needs, Scale
+from embexp.specs.transforms import Fit, Needs, Scale, Transform, replaced
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope

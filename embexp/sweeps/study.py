@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from embexp.errors import CommandLineError, RunError
 from embexp.reports.record import Status
-from embexp.specs.metrics import Objective
+from embexp.specs.tasks import Objective
 from embexp.sweeps import progress
 from embexp.sweeps.jobs import OTHER_DIRECTORY, Outcome
 from embexp.sweeps.search import Choices, Parameter, Search, Space, objective_values

@@ -20,7 +20,7 @@ from embexp.freezing.policies import RowFacts
 from embexp.runs import execute
 from embexp.runs.prepare import PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
-from embexp.specs.data.choices import Clicks
+from embexp.specs.data import Clicks
 from embexp.specs.models import MLP
 from embexp.specs.optimizers import DenseSGD
 from embexp.specs.run import RunSpec

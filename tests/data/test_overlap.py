@@ -15,7 +15,7 @@ from embexp.data.columns import Columns
 from embexp.data.overlap import Overlap
 from embexp.data.scan import scan
 from embexp.specs import run as run_specs
-from embexp.specs.data.choices import Data
+from embexp.specs.data import Data
 
 COLUMNS = Columns(ids={"user": "user", "tags": "tags"}, weights={"amounts": "tags"}, dense=("n",), label="y")
 RNG = np.random.default_rng(5)

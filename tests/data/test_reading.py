@@ -29,7 +29,7 @@ from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources import parquet as parquet_source
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, VocabularyError
-from embexp.specs.data.choices import CSV, Parquet, RecBole
+from embexp.specs.data import CSV, Parquet, RecBole
 from tests.thoroughness import examples
 
 COLUMNS = Columns(

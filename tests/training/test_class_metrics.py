@@ -10,7 +10,7 @@ from embexp.fields.columns import class_metrics, constants, intervals, metrics
 from embexp.fields.columns.metrics import Measures
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.recommendation.evaluation import intervals_over_users
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Task
 from embexp.training.intervals import around
 

@@ -15,8 +15,8 @@ from embexp.fields.columns import metrics
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.graphs.tasks import RANKING
 from embexp.fields.recommendation.tasks import RECOMMENDATION
-from embexp.specs import metrics as metric_specs
 from embexp.specs import tasks
+from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Task
 
 NUMBERS = st.floats(-1e6, 1e6)

@@ -18,8 +18,7 @@ from sklearn.preprocessing import normalize
 
 from embexp.errors import DataError
 from embexp.specs.tables import Constant, Initializer, Normal, TruncatedNormal, Uniform
-from embexp.specs.transforms.chain import AnyStep, Transform, misfit, settled
-from embexp.specs.transforms.steps import Step
+from embexp.specs.transforms import AnyStep, Step, Transform, misfit, settled
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, deviation_of, like_the_file
 from embexp.vectors.moments import Moments, measure

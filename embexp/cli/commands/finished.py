@@ -214,7 +214,7 @@ def _fetch(directory: str, url: str) -> None:
         CommandLineError: they can't be had.
     """
     from embexp.records.folder import RunFolder
-    from embexp.specs.data.choices import Columnar
+    from embexp.specs.data import Columnar
     from embexp.system import caching
 
     spec = RunFolder(Path(directory)).recorded_spec()

@@ -18,7 +18,7 @@ from embexp.data.files.dialect import NULLS
 from embexp.data.files.table_files import Files, Table, stop_at
 from embexp.data.files.text_table import TextTable, seconds
 from embexp.errors import Fault
-from embexp.specs.data.choices import DATE_PARTS, DateColumn
+from embexp.specs.data import DATE_PARTS, DateColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -35,7 +35,7 @@ from embexp.data.files.text_table import (
 from embexp.data.sources import csv, jsonl, parquet, recbole
 from embexp.data.sources.adjacency import looks_like
 from embexp.errors import DataError, plural, read_by_library
-from embexp.specs.data.choices import CSV
+from embexp.specs.data import CSV
 from embexp.system import compressed
 from embexp.system.files import fault_of
 

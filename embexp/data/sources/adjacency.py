@@ -17,7 +17,7 @@ from embexp.data.files import table_files
 from embexp.data.files.table_files import Files, lines_of
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import DataError, Fault
-from embexp.specs.data.choices import Adjacency
+from embexp.specs.data import Adjacency
 
 if TYPE_CHECKING:
     from embexp.data.files.arrow_columns import Block

@@ -13,8 +13,7 @@ from embexp.data.files import table_files
 from embexp.data.files.table_files import Files
 from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data.choices import Columnar
-from embexp.specs.data.sources import DividedData
+from embexp.specs.data import Columnar, DividedData
 from embexp.specs.vocabularies import Steps, VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress, at_once, quiet

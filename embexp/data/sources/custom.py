@@ -13,7 +13,7 @@ from embexp.data.sources import parquet
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.data.sources.source import FORMAT
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data.choices import CustomData
+from embexp.specs.data import CustomData
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress
 from embexp.system.user_code import NamedFunction, described, read_user_code

@@ -13,7 +13,7 @@ from embexp.data.files.json_lines import JSONTable
 from embexp.data.files.table_files import Files
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import DataError
-from embexp.specs.data.choices import JSONLines
+from embexp.specs.data import JSONLines
 
 
 def source(data: JSONLines) -> ColumnarSource:

@@ -14,7 +14,7 @@ from embexp.data.files.dates import dated
 from embexp.data.files.table_files import Files
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import DataError, read_by_library
-from embexp.specs.data.choices import Parquet
+from embexp.specs.data import Parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,8 +16,7 @@ from embexp.data import fetching
 from embexp.data.columns import Columns
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.base import implementation
-from embexp.specs.data.choices import Data
-from embexp.specs.data.sources import SplitKind
+from embexp.specs.data import Data, SplitKind
 from embexp.specs.tables import list_rule
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress

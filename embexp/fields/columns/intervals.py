@@ -9,7 +9,7 @@ import numpy as np
 
 from embexp.fields.columns import class_metrics
 from embexp.fields.columns.metrics import Measures, checked
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Task
 from embexp.training.intervals import MOST, Interval, Progress, bootstrap, unheard
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from embexp.data.labels import check_labels
 from embexp.errors import DataError, DivergedError
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Labels, Task
 
 _CELLS = 1 << 20

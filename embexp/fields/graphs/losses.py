@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from embexp.fields.graphs.specs import KnowledgeGraph
-from embexp.specs.losses import RankingLoss
+from embexp.specs.models import RankingLoss
 from embexp.specs.tasks import Task
 from embexp.training.models.losses import Loss, softmax_log_loss
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from embexp.fields.graphs.tasks import RANKING
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.training.baseline import Reference, approached
 
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from embexp.data.examples import ListColumn
 from embexp.fields.recommendation.tasks import RECOMMENDATION
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.training.ranking import Lister, blocks, pairs
 
 

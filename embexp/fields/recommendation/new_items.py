@@ -27,7 +27,7 @@ from embexp.runs.prepare import Data, read_data
 from embexp.runs.run import Observer, RunResult
 from embexp.runs.studies import stages
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import BASE
+from embexp.specs.studies import BASE
 from embexp.system import caching, digests, files, terminal
 from embexp.training import intervals, ranking
 from embexp.training.loop import Replay

@@ -15,7 +15,7 @@ from embexp.fields.recommendation import cold_starts
 from embexp.fields.recommendation.recommending import Vectors, recommender
 from embexp.fields.recommendation.specs import Recommender
 from embexp.specs.base import summarize_names
-from embexp.specs.data.choices import Columnar
+from embexp.specs.data import Columnar
 from embexp.system.parallel import Progress, quiet
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ from embexp.data.files.text_table import BadLine, header_fields, names_of, no_ut
 from embexp.data.sources.source import HEAD_LINES
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.fields.texts.specs import Words
-from embexp.specs.data.sources import UTF8
+from embexp.specs.data import UTF8
 from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
 

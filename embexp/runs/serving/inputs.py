@@ -19,7 +19,7 @@ import tensorflow as tf
 from embexp.data.files.dialect import NULLS
 from embexp.data.numbers import FittedColumn
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
-from embexp.specs.data.sources import Transform
+from embexp.specs.data import Transform
 from embexp.specs.vocabularies import WHOLE_NUMBER, Step
 from embexp.system import files
 

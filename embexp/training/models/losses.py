@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from embexp.specs.base import Choice, implementation
 from embexp.specs.fields import imported
-from embexp.specs.losses import CustomLoss, LossOfTask
-from embexp.specs.models import Model
+from embexp.specs.models import CustomLoss, LossOfTask, Model
 from embexp.specs.tasks import Labels, Task
 from embexp.system.user_code import NamedFunction, kind_of
 

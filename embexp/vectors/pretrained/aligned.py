@@ -17,8 +17,7 @@ from embexp.records.folder import RunFolder
 from embexp.specs.base import Note
 from embexp.specs.pretrained import Checkpoint, File, Match, OtherFile, Sample, named_files
 from embexp.specs.tables import RowType
-from embexp.specs.transforms.chain import settled
-from embexp.specs.transforms.steps import Fit, Frequencies, FrequencyWeight
+from embexp.specs.transforms import Fit, Frequencies, FrequencyWeight, settled
 from embexp.specs.vocabularies import Steps
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet

@@ -22,7 +22,7 @@ from embexp.specs.pretrained import (
 )
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
-from embexp.specs.transforms.chain import misfit, settled
+from embexp.specs.transforms import misfit, settled
 from embexp.system.stores import places
 from embexp.vectors import file_source as vectors
 from embexp.vectors.file_source import FileSource

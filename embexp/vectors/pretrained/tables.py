@@ -15,8 +15,7 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, MissingRows, NoPretrained, Sample
 from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.tables import Constant, Initializer, Normal, RowType, Table, Uniform
-from embexp.specs.transforms.chain import misfit
-from embexp.specs.transforms.steps import Step
+from embexp.specs.transforms import Step, misfit
 from embexp.system.arrays import MappableRows, Rows
 from embexp.vectors.alignment import Alignment, Coverage
 from embexp.vectors.composed import Means, Sources

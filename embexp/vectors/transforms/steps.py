@@ -11,7 +11,7 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.specs.tables import Normal, TruncatedNormal
-from embexp.specs.transforms.steps import (
+from embexp.specs.transforms import (
     PCA,
     Center,
     Frequencies,

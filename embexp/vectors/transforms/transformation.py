@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from embexp.specs.base import implementation
-from embexp.specs.transforms.steps import (
+from embexp.specs.transforms import (
     Frequencies,
     FrequencyWeight,
     Needs,
