@@ -42,7 +42,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.specs.transforms import in_short, replaced
 from embexp.system.printable import print
-from embexp.system.stores.objects import is_url
+from embexp.system.stores import is_url
 
 _OWN_LAUNCHER = "embexp"
 _EXISTING = "output.existing"

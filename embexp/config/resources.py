@@ -28,9 +28,8 @@ from embexp.specs.run import RunSpec, data_of
 from embexp.specs.running import Output, RuntimeKind, VectorTests
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
-from embexp.system import caching, foreign, machine, user_code
-from embexp.system.stores import places
-from embexp.system.stores.objects import is_url
+from embexp.system import caching, files, machine, stores, user_code
+from embexp.system.stores import is_url
 
 _BYTES = 32
 """Of an example of a click log in the cache, without its history: ids, splits, label, probability, division."""
@@ -92,10 +91,10 @@ def faults(
         rules.append(lambda: tracking.address_faults(spec))
     if look_at_data:
         rules += [
-            lambda: places.faults({**({} if data is None else named_paths(data)), **files}),
+            lambda: stores.faults({**({} if data is None else named_paths(data)), **files}),
             lambda: _url_faults(here_only),
         ]
-    later = look_at_data and not places.are_here(files.values())  # dims are known when the file is here
+    later = look_at_data and not stores.are_here(files.values())  # dims are known when the file is here
     if not later:
         rules.insert(1, of_model)
     found, rules = list(where_known(*rules)), []
@@ -117,7 +116,7 @@ def faults(
             lambda: _disk_faults(data, spec.features, spec.output.cache),
         ]
     found += where_known(*rules)
-    return places.with_urls(found)
+    return stores.with_urls(found)
 
 
 def _complete(spec: Spec, name: str) -> Any:
@@ -188,12 +187,12 @@ def _tracking_faults(settings: tracking.Tracking) -> Iterator[Fault]:
     if isinstance(settings, tracking.MLflow):
         uri = tracking.chosen(settings.uri)
         place, is_folder = tracking.local_path(uri), tracking.scheme_of(uri) == "file"
-        if place is not None and (why := foreign.store(place, is_folder=is_folder)):
+        if place is not None and (why := files.store(place, is_folder=is_folder)):
             yield Fault("tracking.uri", str(place), why, "name another, such as tracking.uri=sqlite:///tracked.db")
 
 
 def _cache_faults(cache: Path) -> Iterator[Fault]:
-    if why := foreign.cache(cache):
+    if why := files.cache(cache):
         yield Fault("output.cache", str(cache), why, f"name a folder of its own, such as output.cache={cache}/cache")
 
 
@@ -435,8 +434,8 @@ def data_columns(container: Mapping[str, Any]) -> Sequence[str]:
         path = ".".join(["data", *(str(part) for part in first["loc"][1:])])
         raise ConfigError([Fault(path, "invalid", validate.rule_of(first))]) from None
     folder = caching.cache_folder(cache if isinstance(cache, str) else None)
-    if faults := [*places.faults(named_paths(data)), *_cache_faults(folder)]:
+    if faults := [*stores.faults(named_paths(data)), *_cache_faults(folder)]:
         raise ConfigError(faults)
     _ensure(data, folder)
-    with places.naming_urls():
+    with stores.naming_urls():
         return source_of(data).column_names()

@@ -18,10 +18,9 @@ from embexp.data import datasets
 from embexp.data.datasets import DataSet, Remote
 from embexp.errors import DataError, read_by_library
 from embexp.specs.data import Columnar, Data, named_paths, with_paths
-from embexp.system import caching, digests, files, machine_faults
+from embexp.system import caching, digests, files, machine_faults, stores
 from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress
-from embexp.system.stores import places
 
 VARIABLE = "EMBEXP_DATA"
 """Names the folder of the data sets."""
@@ -94,7 +93,7 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
 def located(data: Data) -> Data:
     """A description of data with the paths that its `fetch`, or URLs, stand for on this machine; nothing is fetched."""
     name = getattr(data, "fetch", None)
-    return with_paths(data, places.local) if name is None else data.model_copy(update={"path": str(place(name))})
+    return with_paths(data, stores.local) if name is None else data.model_copy(update={"path": str(place(name))})
 
 
 def ensure(data: Data, *, cache: Path, progress: Progress | None = None) -> None:
@@ -111,13 +110,13 @@ def ensure(data: Data, *, cache: Path, progress: Progress | None = None) -> None
     if (name := getattr(data, "fetch", None)) is not None:
         fetch(name)
     else:
-        places.fetch(named_paths(data), cache=cache, flat=isinstance(data, Columnar), progress=progress)
+        stores.fetch(named_paths(data), cache=cache, flat=isinstance(data, Columnar), progress=progress)
 
 
 def are_here(data: Data) -> bool:
     """Whether what a description of data names is on this machine, as far as this process knows."""
     name = getattr(data, "fetch", None)
-    return places.are_here(named_paths(data).values()) if name is None else is_here(name)
+    return stores.are_here(named_paths(data).values()) if name is None else is_here(name)
 
 
 def _key(data: DataSet) -> str:

@@ -23,7 +23,7 @@ from embexp.reports.record import Record, Status, read_yaml
 from embexp.specs import studies, tasks
 from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Direction
-from embexp.system.redaction import masked, masked_override
+from embexp.system.printable import masked, masked_override
 
 _UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED, Status.CANCELLED)
 """States of a ledger whose sweep was killed before it could note that the run has ended."""

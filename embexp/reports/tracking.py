@@ -29,7 +29,7 @@ from embexp.specs.running import OnError
 from embexp.specs.tracking import MLflow, NoTracking, missing_packages
 from embexp.specs.tracking import Tracking as Settings
 from embexp.system import files
-from embexp.system.redaction import masked, without_secrets
+from embexp.system.printable import masked, without_secrets
 from embexp.training.listeners import Listener
 
 Parameter = bool | int | float | str

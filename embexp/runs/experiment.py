@@ -29,8 +29,7 @@ from embexp.specs.fields import imported
 from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import study_of
-from embexp.system import files, machine_faults
-from embexp.system.stores import places
+from embexp.system import files, machine_faults, stores
 from embexp.training.loop import Replay
 
 
@@ -112,7 +111,7 @@ def _machine_errors() -> Iterator[None]:
 
     Those about objects of a store name these.
     """
-    with places.naming_urls():
+    with stores.naming_urls():
         try:
             yield
         except EmbexpError:

@@ -40,9 +40,8 @@ from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.strategies import MultiWorker
 from embexp.specs.tables import Storage, Table
 from embexp.specs.tasks import Labels
-from embexp.system import caching, digests, machine, user_code
+from embexp.system import caching, digests, machine, stores, user_code
 from embexp.system.parallel import Progress, quiet
-from embexp.system.stores import places
 from embexp.system.user_code import UserCode
 from embexp.training import loop
 from embexp.vectors.pretrained import earlier
@@ -82,7 +81,7 @@ class Data:
         return self.columns.dense_width
 
 
-@places.naming_urls()
+@stores.naming_urls()
 def read_data(spec: RunSpec, progress: Progress) -> Data:
     """Scans the data (or finds it in the cache) and gives each table its vocabulary.
 
@@ -150,7 +149,7 @@ def read_recorded_data(folder: RunFolder, spec: RunSpec, progress: Progress = qu
     return data
 
 
-@places.naming_urls()
+@stores.naming_urls()
 def check_recorded_data(folder: RunFolder, spec: RunSpec) -> None:
     """Checks that the data of a run are those that it was trained on, which its manifest has the digest of.
 

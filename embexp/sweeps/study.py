@@ -25,7 +25,7 @@ from embexp.sweeps.jobs import OTHER_DIRECTORY, Outcome
 from embexp.sweeps.search import Choices, Parameter, Search, Space, objective_values
 from embexp.sweeps.settings import PrunerKind, SamplerKind, SearchSettings
 from embexp.system import files
-from embexp.system.redaction import masked
+from embexp.system.printable import masked
 
 SEARCH_FILE = "search.json"
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Sequence[Outcome]]]

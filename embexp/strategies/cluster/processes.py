@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.strategies.cluster import places
-from embexp.system import processes
+from embexp.system import machine
 
 _LAST_LINES = 3
 MODULE = "embexp.runs.runtimes.worker"
@@ -39,7 +39,7 @@ class Workers:
             with log_path(folder, worker).open("ab") as log:
                 self._started[worker] = subprocess.Popen(
                     [sys.executable, "-m", MODULE, str(folder.absolute())],
-                    env={**os.environ, **processes.variables(), **own},
+                    env={**os.environ, **machine.variables(), **own},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -19,9 +19,8 @@ from embexp.specs.pretrained import Checkpoint, File, Match, OtherFile, Sample, 
 from embexp.specs.tables import RowType
 from embexp.specs.transforms import Fit, Frequencies, FrequencyWeight, settled
 from embexp.specs.vocabularies import Steps
-from embexp.system import caching, digests, files
+from embexp.system import caching, digests, files, stores
 from embexp.system.parallel import Progress, quiet
-from embexp.system.stores import places
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage, used_rows
 from embexp.vectors.composed import of_neighbours, of_subwords
 from embexp.vectors.file_source import FileSource, VectorSource, open_vectors
@@ -51,7 +50,7 @@ _READING |= {"others", "join"}
 """Settings of how a file is read."""
 
 
-@places.naming_urls()
+@stores.naming_urls()
 def align(
     settings: Mapping[str, PretrainedSetting],
     vocabularies: Mapping[str, Vocabulary],
@@ -78,7 +77,7 @@ def align(
     """
     for setting in settings.values():
         if not isinstance(setting.setting, Checkpoint):
-            places.fetch(named_files(setting.path, setting.setting), cache=cache, progress=progress)
+            stores.fetch(named_files(setting.path, setting.setting), cache=cache, progress=progress)
     sources: dict[tuple[object, ...], VectorSource] = {}
     checkpoints: dict[str, EarlierCheckpoint] = {}
     tables: dict[str, PretrainedTable] = {}
@@ -104,7 +103,7 @@ def align(
                 source = sources[key]
                 used[setting.path, kind, setting.mapped] = source
                 if chosen.missing_neighbours is not None:
-                    related[setting.path] = Path(places.local(chosen.missing_neighbours))
+                    related[setting.path] = Path(stores.local(chosen.missing_neighbours))
         if isinstance(chosen, Checkpoint):
             aligned = _with_trained_rows(setting, chosen, run, name, vocabulary, rows)
         else:
@@ -136,12 +135,12 @@ def _opened(setting: File, *, cache: Path, progress: Progress) -> FileSource:
     all_files: tuple[File | OtherFile, ...] = (setting, *setting.others)
     found = [
         open_vectors(
-            Path(places.local(each.path)),
+            Path(stores.local(each.path)),
             cache=cache,
             format=each.format,
             key=each.key,
             token_column=each.token_column,
-            tokens_file=None if each.tokens_file is None else Path(places.local(each.tokens_file)),
+            tokens_file=None if each.tokens_file is None else Path(stores.local(each.tokens_file)),
             invalid_text=setting.invalid_text,
             non_finite=setting.non_finite,
             header_count=setting.header_count,
@@ -217,7 +216,7 @@ def _with_file_rows(
         composed = of_subwords(aligned, words, source.tokens, setting.match)
     else:
         composed = of_neighbours(
-            aligned, words, source.tokens, setting.match, Path(places.local(setting.missing_neighbours))
+            aligned, words, source.tokens, setting.match, Path(stores.local(setting.missing_neighbours))
         )
     found = replace(found, composed=composed)
     of = found.coverage.missing
