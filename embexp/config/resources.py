@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from embexp.config import validate
 from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.named_code import Permission
-from embexp.data import datasets, fetching
+from embexp.data import datasets
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs import footprint, tasks, tracking, vocabularies
 from embexp.specs.base import NamedCode, Scope, Spec, is_complete, known_or, named_code, where_known
@@ -205,7 +205,7 @@ def _data_faults(
     cache: Path,
     fetch: bool,
 ) -> Iterator[Fault]:
-    if data is None or not (fetch or fetching.are_here(data)):
+    if data is None or not (fetch or datasets.are_here(data)):
         return
     from embexp.data.columns import columns_of
     from embexp.data.sources.source import source_of
@@ -372,7 +372,7 @@ def fill_path(container: Mapping[str, Any]) -> list[Fault]:
     if name is None or data.get("kind") == _WITHOUT_FILES:
         return []
     given = data.get("path")
-    data["path"] = str(fetching.place(name) if name in datasets.DATA_SETS else fetching.folder() / name)
+    data["path"] = str(datasets.place(name) if name in datasets.DATA_SETS else datasets.folder() / name)
     if given in (*_MISSING, data["path"]):
         return []
     rule = f"data.path is given as well: {format_value(given)}"
@@ -402,12 +402,12 @@ def _ensure(data: Data, cache: Path) -> None:
     """
     name = getattr(data, "fetch", None)
     if name is None:
-        return fetching.ensure(data, cache=cache)
+        return datasets.ensure(data, cache=cache)
     before = _failed.get(name)
     if before is not None and time.monotonic() < before[0] + _AGAIN_SECONDS:
         raise ConfigError(before[1])
     try:
-        fetching.fetch(name)
+        datasets.fetch(name)
     except DataError as error:
         faults = [Fault("data.fetch", format_value(name), error.rule, error.remedy)]
         _failed[name] = (time.monotonic(), faults)

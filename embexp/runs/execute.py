@@ -46,7 +46,7 @@ from embexp.system.machine import PeakMemory, keep_freed
 from embexp.system.parallel import Progress, quiet
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.rounding import Precision
+from embexp.tables.variables import Precision
 from embexp.training.models import build as models
 from embexp.training.models import dense_optimizer, losses
 from embexp.training.step import Assembly, Input, Step

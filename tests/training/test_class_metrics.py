@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from embexp.data import labels as label_rules
+from embexp.data import examples as label_rules
 from embexp.fields.columns import class_metrics, constants, intervals, metrics
 from embexp.fields.columns.metrics import Measures
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from embexp.data import labels as label_rules
+from embexp.data import examples as label_rules
 from embexp.errors import ConfigError, DataError, DivergedError
 from embexp.fields.columns import metrics
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from embexp.data import fetching
+from embexp.data import datasets
 from embexp.data.columns import Columns
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.base import implementation
@@ -217,7 +217,7 @@ class Source(ABC):
 
 def source_of(data: Data) -> Source:
     """The source that a config describes; a data set by name must have been fetched before it is read."""
-    source: Source = implementation(fetching.located(data))()
+    source: Source = implementation(datasets.located(data))()
     return source
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embexp.data.examples import Examples, ListColumn
-from embexp.data.histories import lists_of
+from embexp.data.examples import Examples, ListColumn, lists_of
 from embexp.errors import DataError
 
 SEEN = {"train": (), "validation": ("train",), "test": ("train", "validation")}

@@ -12,8 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from embexp.data.examples import ListColumn
-from embexp.data.histories import lists_of
+from embexp.data.examples import ListColumn, lists_of
 from embexp.fields.recommendation import cold_starts, item_models, lists
 from embexp.fields.recommendation.content import Content, of_new_items, read_content
 from embexp.fields.recommendation.evaluation import intervals_over_users

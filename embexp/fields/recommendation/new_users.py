@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from embexp.data.examples import Examples, ListColumn
-from embexp.data.histories import lists_of
+from embexp.data.examples import Examples, ListColumn, lists_of
 from embexp.errors import DataError, VocabularyError
 from embexp.fields.recommendation import cold_starts
 from embexp.fields.recommendation.recommending import Vectors, recommender

@@ -19,9 +19,8 @@ from embexp.strategies import pieces
 from embexp.system import native
 from embexp.system.parallel import quiet
 from embexp.tables import inputs
-from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.row_engine import AnyTable
-from embexp.tables.variables import ReadableTable, TouchedRows
+from embexp.tables.variables import SINGLE, Precision, ReadableTable, TouchedRows
 from embexp.vectors import checkpoint
 
 

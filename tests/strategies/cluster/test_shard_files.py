@@ -28,7 +28,7 @@ from embexp.strategies.cluster.rendezvous import Member
 from embexp.strategies.cluster.shard_files import ShardFiles
 from embexp.strategies.cluster.sharded_rows import make_tables, sharded
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.rounding import Precision
+from embexp.tables.variables import Precision
 
 ROWS = {"user": 500, "item": 2}
 """Of tables with blocks that double, and with fewer rows than three workers."""
