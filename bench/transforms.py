@@ -78,8 +78,7 @@ def measure(path: Path, steps: list[Any], *, cached: bool) -> dict[str, float]:
     from embexp.vectors.alignment import by_position
     from embexp.vectors.file_source import open_vectors
     from embexp.vectors.initial_rows import AlignedRows, InitializerRows
-    from embexp.vectors.transforms.steps import TableRows
-    from embexp.vectors.transforms.transformation import Transformation
+    from embexp.vectors.transforms import TableRows, Transformation
 
     with tempfile.TemporaryDirectory() as cache:
         source = open_vectors(path, cache=Path(cache), non_finite=NonFinite.KEEP)

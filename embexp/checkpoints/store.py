@@ -160,16 +160,6 @@ def remove(directory: Path) -> None:
     files.to_disk(directory.parent)  # likewise, what is left under the other name
 
 
-def write(checkpoint: Any, directory: Path) -> Path:
-    """Writes a `tf.train.Checkpoint` into `directory`, which appears whole or not at all, and returns it.
-
-    An older checkpoint of that name is replaced.
-    """
-    from embexp.checkpoints import streaming
-
-    return write_by(lambda prefix: streaming.write(checkpoint, prefix), directory)
-
-
 def write_by(
     write_to: Callable[[str], object],
     directory: Path,
@@ -177,7 +167,9 @@ def write_by(
     finish: Callable[[Path], object] = lambda temporary: None,
     whole: Whole = files.atomic_directory,
 ) -> Path:
-    """Has `write_to(prefix)` write a checkpoint into `directory`, as `write` does.
+    """Has `write_to(prefix)` write a checkpoint into `directory`, which appears whole or not at all, and returns it.
+
+    An older checkpoint of that name is replaced.
 
     Args:
         write_to: writes the files of a prefix whose path TensorFlow takes as it is.

@@ -843,7 +843,7 @@ class Parquet(Typed):
     """A Parquet file or a folder of them; list columns hold several values."""
 
     kind: Literal["parquet"] = "parquet"
-    implementation = "embexp.data.sources.parquet:source"
+    implementation = "embexp.data.sources.columnar:parquet"
 
 
 class JSONLines(Typed):

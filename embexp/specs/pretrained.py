@@ -66,7 +66,7 @@ class Format(StrEnum):
     HDF5 = "hdf5", Reader("embexp.vectors.array_files:read_hdf5", (".h5", ".hdf5"), token_column=True)
     PARQUET = "parquet", Reader("embexp.vectors.columnar:read_parquet", (".parquet",), token_column=True)
     ARROW = "arrow", Reader("embexp.vectors.columnar:read_arrow", (".arrow", ".feather"), token_column=True)
-    CHECKPOINT = "checkpoint", Reader("embexp.vectors.checkpoint:read_checkpoint", (".index",))
+    CHECKPOINT = "checkpoint", Reader("embexp.vectors.array_files:read_checkpoint", (".index",))
 
 
 class InvalidText(StrEnum):

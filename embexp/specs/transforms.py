@@ -36,7 +36,7 @@ class Needs(StrEnum):
 
 
 class Step(Choice):
-    """Base class; implementations, in `vectors/transforms/steps.py`, take a `Fitting` and return an `Operation`."""
+    """Base class; implementations, in `vectors/transforms.py`, take a `Fitting` and return an `Operation`."""
 
     kind: str
     short: ClassVar[str] = ""
@@ -94,7 +94,7 @@ class Center(Step):
     """Subtracts the mean row."""
 
     kind: Literal["center"] = "center"
-    implementation = "embexp.vectors.transforms.steps:center"
+    implementation = "embexp.vectors.transforms:center"
     needs = Needs.MOMENTS
 
 
@@ -102,7 +102,7 @@ class Normalize(Step):
     """Divides each row by its Euclidean length; a row of zeros stays."""
 
     kind: Literal["normalize"] = "normalize"
-    implementation = "embexp.vectors.transforms.steps:normalize"
+    implementation = "embexp.vectors.transforms:normalize"
     affine = False
 
 
@@ -110,7 +110,7 @@ class Scale(Step):
     """Multiplies all numbers by one factor, so that they have a standard deviation."""
 
     kind: Literal["scale"] = "scale"
-    implementation = "embexp.vectors.transforms.steps:scale"
+    implementation = "embexp.vectors.transforms:scale"
     short = "std"
     needs = Needs.MOMENTS
     std: Positive | None = None
@@ -121,7 +121,7 @@ class PCA(_Sized):
     """Deviations from the mean row, along the directions in which rows vary most."""
 
     kind: Literal["pca"] = "pca"
-    implementation = "embexp.vectors.transforms.steps:pca"
+    implementation = "embexp.vectors.transforms:pca"
     needs = Needs.COVARIANCE
     exact: bool = False
     """Whether it is fitted and computed in float64 even where float32 would do, as by `project=pca` before 0.2.0."""
@@ -140,7 +140,7 @@ class Whiten(Step):
     """Centres rows, and gives every direction the variance 1, with covariance 0 between directions."""
 
     kind: Literal["whiten"] = "whiten"
-    implementation = "embexp.vectors.transforms.steps:whiten"
+    implementation = "embexp.vectors.transforms:whiten"
     short = "method"
     needs = Needs.COVARIANCE
     method: Whitening = Whitening.ZCA
@@ -165,7 +165,7 @@ class Select(_Sized):
     """Keeps some numbers of each row."""
 
     kind: Literal["select"] = "select"
-    implementation = "embexp.vectors.transforms.steps:select"
+    implementation = "embexp.vectors.transforms:select"
     short = "by"
     drawn = True
     by: SelectBy = SelectBy.VARIANCE
@@ -180,7 +180,7 @@ class RemoveTop(Step):
     """Subtracts the mean row and the directions in which rows vary most (all-but-the-top, Mu & Viswanath 2018)."""
 
     kind: Literal["remove_top"] = "remove_top"
-    implementation = "embexp.vectors.transforms.steps:remove_top"
+    implementation = "embexp.vectors.transforms:remove_top"
     short = "count"
     needs = Needs.COVARIANCE
     count: Count | None = None
@@ -206,7 +206,7 @@ class FrequencyWeight(Step):
     """Multiplies each row by a / (a + p), where p is the share of its token (SIF, Arora et al. 2017)."""
 
     kind: Literal["frequency_weight"] = "frequency_weight"
-    implementation = "embexp.vectors.transforms.steps:frequency_weight"
+    implementation = "embexp.vectors.transforms:frequency_weight"
     short = "a"
     affine = False
     a: Positive = 1e-3
@@ -219,14 +219,14 @@ class Truncate(_Sized):
     """Keeps the first numbers of each row."""
 
     kind: Literal["truncate"] = "truncate"
-    implementation = "embexp.vectors.transforms.steps:truncate"
+    implementation = "embexp.vectors.transforms:truncate"
 
 
 class ZeroPad(_Sized):
     """Appends zeros to each row."""
 
     kind: Literal["zero_pad"] = "zero_pad"
-    implementation = "embexp.vectors.transforms.steps:zero_pad"
+    implementation = "embexp.vectors.transforms:zero_pad"
     longer = True
 
 
@@ -234,7 +234,7 @@ class RandomPad(_Sized):
     """Appends random numbers to each row, by the run's seed, the table's name and the row of the file."""
 
     kind: Literal["random_pad"] = "random_pad"
-    implementation = "embexp.vectors.transforms.steps:random_pad"
+    implementation = "embexp.vectors.transforms:random_pad"
     longer = True
     affine = False
     drawn = True

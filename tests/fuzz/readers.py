@@ -25,7 +25,7 @@ from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.run import data_of
 from embexp.specs.tables import Feature, RowType
 from embexp.system.parallel import quiet
-from embexp.vectors import stored, word_tests
+from embexp.vectors import quality, stored
 from embexp.vectors.file_source import open_vectors
 from tests.fuzz import configs, corpus
 from tests.fuzz.contents import Files
@@ -79,11 +79,11 @@ def _vectors(path: Path, random: Random, format: Format | None = None) -> int:
 
 def _word_tests(path: Path, random: Random) -> int:
     if path.name.startswith("pairs"):
-        pairs = word_tests.read_pairs(path)
+        pairs = quality.read_pairs(path)
         return pairs.scores.nbytes + sum(len(word) for pair in pairs.words for word in pair)
     if path.name.startswith("questions"):
-        return sum(len(word) for question in word_tests.read_analogies(path).questions for word in question)
-    return sum(map(len, word_tests.read_categories(path).words))
+        return sum(len(word) for question in quality.read_analogies(path).questions for word in question)
+    return sum(map(len, quality.read_categories(path).words))
 
 
 def _checkpoint(path: Path, random: Random) -> int:

@@ -22,9 +22,7 @@ from embexp.specs.transforms import AnyStep, Step, Transform, misfit, settled
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, deviation_of, like_the_file
 from embexp.vectors.moments import Moments, measure
-from embexp.vectors.transforms import transformation
-from embexp.vectors.transforms.steps import TableRows
-from embexp.vectors.transforms.transformation import Transformation
+from embexp.vectors.transforms import TableRows, Transformation, transformation
 from tests.thoroughness import examples
 from tests.vectors.in_memory import Memory, Numbered
 

@@ -23,7 +23,7 @@ from embexp.specs.data import DATE_PARTS, DateColumn
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from embexp.data.files.arrow_columns import Block
+    from embexp.data.files.table_files import Block
 
 Locate = Callable[[Sequence[Path], Sequence[Wanted]], Files]
 _PERIODS = {"weekday": (7, 0), "month": (12, 1), "hour": (24, 0)}

@@ -24,7 +24,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embexp.data.files import printed_lists, table_files
+from embexp.data.files import arrow_table, printed_lists, table_files
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
 from embexp.data.files.table_files import data_files, lines_of, of_form
 from embexp.data.files.text_table import (
@@ -37,7 +37,7 @@ from embexp.data.files.text_table import (
     records,
     seconds_of,
 )
-from embexp.data.sources import csv, jsonl, parquet, recbole
+from embexp.data.sources import csv, jsonl, recbole
 from embexp.data.sources.adjacency import looks_like
 from embexp.errors import DataError, plural, read_by_library
 from embexp.specs.data import CSV
@@ -528,7 +528,7 @@ def _parquet(path: Path, files: Sequence[Path]) -> Sample:
     """
     import pyarrow.parquet
 
-    table = parquet.table(files[0])
+    table = arrow_table.table(files[0])
     _check_names(files[0], table.names)
     columns: dict[str, list[Value]] = {name: [] for name in table.names if name}
     types = dict.fromkeys(table.numbers - table.tokens, "float")

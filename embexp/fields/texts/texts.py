@@ -350,12 +350,12 @@ def _from_csv(path: Path, dialect: Dialect, text: str, label: str | None) -> Ite
 
 def _typed(path: Path, wanted: Sequence[Wanted]) -> ArrowTable:
     """A Parquet file, or one of JSON Lines."""
-    from embexp.data.sources import parquet
+    from embexp.data.files import arrow_table
 
     return (
         jsonl.table(path, [one.name for one in wanted])
         if compressed.form_of(path) in jsonl.FORMS
-        else parquet.table(path)
+        else arrow_table.table(path)
     )
 
 

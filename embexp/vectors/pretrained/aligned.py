@@ -22,10 +22,8 @@ from embexp.specs.vocabularies import Steps
 from embexp.system import caching, digests, files, stores
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage, used_rows
-from embexp.vectors.composed import of_neighbours, of_subwords
-from embexp.vectors.file_source import FileSource, VectorSource, open_vectors
-from embexp.vectors.initial_rows import of_shape
-from embexp.vectors.joined import JoinedSource, joined
+from embexp.vectors.file_source import FileSource, JoinedSource, VectorSource, joined, open_vectors
+from embexp.vectors.initial_rows import of_neighbours, of_shape, of_subwords
 from embexp.vectors.pretrained import earlier
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint, TrainedRows, row_tokens
 from embexp.vectors.pretrained.tables import (
@@ -39,8 +37,7 @@ from embexp.vectors.pretrained.tables import (
     width_mismatch,
 )
 from embexp.vectors.stored import ROW_TYPES
-from embexp.vectors.transforms.steps import TableRows
-from embexp.vectors.transforms.transformation import Transformation
+from embexp.vectors.transforms import TableRows, Transformation
 
 SAMPLE_VERSION = 1
 """Of the numbers: another one makes other files."""
