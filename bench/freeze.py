@@ -112,7 +112,7 @@ def checkpointing(layout: str, path: Path) -> None:
     """Saves and restores one layout, and prints the peak memory of each operation as JSON."""
     import tensorflow as tf
 
-    from embexp.checkpoints import restoring, store
+    from embexp.checkpoints import restoring, store, streaming
     from embexp.system.machine import PeakMemory
     from embexp.tables.checkpointing import TableCheckpoint
 

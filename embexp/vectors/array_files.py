@@ -404,7 +404,7 @@ def stored_tensor(index: Path, checkpoint_tensors: Mapping[str, Entry], key: str
         rows=rows,
         dim=dim,
         dtype=dtype,
-        read_tensor=tensor.read,
+        read=tensor.read,
         files=[index, *data_files([entry])],
         place=Place(entry.pieces[0].path, entry.pieces[0].offset) if whole else None,
         check=tensor.verify,

@@ -119,7 +119,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut_short_after_it_was_opened(tmp_path: Path) -> None:
     name_based(tmp_path / "c", {"t": VALUES})
-    stored = array_files.read(tmp_path / "c.index", "t")
+    stored = array_files.read_tensor(tmp_path / "c.index", "t")
     data = tmp_path / "c.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-1])
     with pytest.raises(
