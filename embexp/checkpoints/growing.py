@@ -6,19 +6,25 @@ rows keep their initial values. A slot has the rows of its variable. Slots are f
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from embexp.checkpoints import object_graph
-from embexp.checkpoints.account import Value
+from embexp.checkpoints import object_graph, paths
+from embexp.checkpoints.account import Grown, Value
 from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.index import read_index
+from embexp.system.tensor_bundle.tensor import Tensor, type_name
+from embexp.system.tensor_bundle.writer import OBJECT_GRAPH, BundleWriter
 
 Tokens = Sequence[str] | str | os.PathLike[str]
 """A token for each row, in order: the tokens, or the path of a file with one per line."""
@@ -208,3 +214,139 @@ def maps_by_token(vocabularies: Mapping[str, Collection[Tokens]]) -> dict[str, R
         if not found[name].counts[0]:
             raise CheckpointError(f"the vocabularies of {name} have no token in common; compare their spelling")
     return found
+
+
+class Fill(StrEnum):
+    """New rows of a variable of which nothing but the checkpoint is known."""
+
+    ZEROS = "zeros"
+    MEAN = "mean"
+    """The mean of the stored rows."""
+    NORMAL = "normal"
+    """From a normal distribution with the mean and variance of each column of the stored rows."""
+
+
+@dataclass(frozen=True)
+class GrownVariable:
+    """A variable in a file, and its slots.
+
+    Attributes:
+        keys: of the variable and its slots.
+        row_bytes: of a row of the variable with its slots.
+    """
+
+    value: Value
+    rows: RowMap
+    keys: tuple[str, ...]
+    slots: tuple[Value, ...]
+    row_bytes: int
+
+    @property
+    def grown(self) -> Grown:
+        """The counts, of the variable as it becomes."""
+        shape = (len(self.rows.places), *(self.value.shape or ())[1:])
+        return Grown(replace(self.value, shape=shape), *self.rows.counts)
+
+
+def plan_file(index: Path, by_token: Mapping[str, RowMap], by_number: Mapping[str, int]) -> list[GrownVariable]:
+    """What is to be written.
+
+    Args:
+        index: of any checkpoint.
+        by_token: rows by object path or name of their variables.
+        by_number: numbers of rows, likewise.
+
+    Raises:
+        CheckpointError: there is no such variable, or it has other rows than its old vocabulary, or more than it is to
+            have. The message lists all.
+        DataError: the checkpoint is damaged.
+    """
+    entries = read_index(index)
+    proto = object_graph.read(index).proto if OBJECT_GRAPH in entries else None
+    values = dict[str, tuple[int | None, Value]]()
+    for key, entry in entries.items() if proto is None else ():
+        values[key] = None, Value("", key, entry.shape, type_name(entry.kind))
+    nodes = () if proto is None else zip(object_graph.paths_of(proto), proto.nodes, strict=True)
+    for number, (path, node) in enumerate(nodes):
+        for each in node.attributes:
+            if (stored := entries.get(each.checkpoint_key)) is not None:
+                values[each.checkpoint_key] = (
+                    number,
+                    Value(path, each.full_name, stored.shape, type_name(stored.kind)),
+                )
+    of_variable = {} if proto is None else slots_by_variable(proto)
+    faults, found = [], []
+    for name in (*by_token, *by_number):
+        keys = [key for key, (_, value) in values.items() if name in (value.path, value.name)]
+        if len(keys) != 1:
+            shown = f"; its matrices are {_matrices(values.values())}" if not keys else ""
+            faults.append(f"{index} has {f'{len(keys)} variables' if keys else 'no variable'} {name}{shown}")
+            continue
+        node, value = values[keys[0]]
+        before = (value.shape or (0,))[0]
+        if name in by_token and by_token[name].before != before:
+            faults.append(
+                f"{value}: its old vocabulary has {by_token[name].before:,} tokens, expected one for each row"
+            )
+        elif name in by_number and by_number[name] < before:
+            faults.append(f"{value} has more rows than {by_number[name]:,}; give vocabularies to drop some")
+        else:
+            slots = {
+                key: each
+                for key, (number, each) in values.items()
+                if key != keys[0]
+                and each.shape == value.shape
+                and (number in of_variable.get(-1 if node is None else node, ()) or is_slot(each, value))
+            }
+            rows = by_token[name] if name in by_token else RowMap.by_number(before, by_number[name])
+            every = (keys[0], *slots)
+            size = sum(piece.size for key in every for piece in entries[key].pieces) // max(1, before)
+            found.append(GrownVariable(value, rows, every, tuple(slots.values()), size))
+    if faults:
+        raise CheckpointError("\n    ".join(faults))
+    return found
+
+
+def write_file(index: Path, variables: Sequence[GrownVariable], out: Path, *, fill: Fill, seed: int) -> Path:
+    """Writes a checkpoint of the same kind, in which variables have other rows, and returns its prefix.
+
+    New rows of slots are 0, and those of accumulators the smallest value of all rows, as no step has changed them.
+
+    Args:
+        out: its folder, which must not be there.
+
+    Raises:
+        CheckpointError: it can't be written.
+        DataError: a data file is damaged.
+    """
+    rows = {key: variable.rows for variable in variables for key in variable.keys}
+    slots = {key: slot for each in variables for key, slot in zip(each.keys[1:], each.slots, strict=True)}
+    prefix = out / paths.CHECKPOINT_NAME
+    with paths.published(prefix) as folder, closing(BundleWriter(folder / paths.CHECKPOINT_NAME)) as writer:
+        for key, entry in read_index(index).items():
+            if key not in rows:
+                writer.copy(key, entry)
+                continue
+            tensor = Tensor(f"{index}: {key}", key, entry)
+            tensor.verify()
+            old, places = tensor.value(), rows[key].places
+            value = np.zeros((len(places), *old.shape[1:]), old.dtype)
+            value[places >= 0] = old[places[places >= 0]]
+            if key not in slots:
+                value[places < 0] = _new_rows(key, old, int(np.count_nonzero(places < 0)), fill, seed)
+            elif any(map(_ACCUMULATOR.search, (slots[key].path, slots[key].name))):
+                value[places < 0] = old.min()
+            writer.add_bytes(key, entry.kind, value.shape, value)
+        writer.finish()
+    paths.mark_latest(prefix)
+    return prefix
+
+
+def _new_rows(key: str, old: np.ndarray, count: int, fill: Fill, seed: int) -> Any:
+    if fill is Fill.ZEROS:
+        return 0
+    mean = old.mean(0, dtype=np.float64)
+    if fill is Fill.MEAN:
+        return mean
+    random = np.random.default_rng([seed, *hashlib.sha256(key.encode()).digest()[:8]])
+    return random.normal(mean, old.std(0, dtype=np.float64), (count, *old.shape[1:]))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from embexp.checkpoints.growing import Fill
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError
@@ -39,24 +40,29 @@ get the names of checkpoint.kind=name. OUT is the prefix of the new one (in an e
                        new names.
 """
 GROW_HELP = f"""\
-usage: embexp checkpoint grow RUN --vocabulary NEW --out DIR [OPTIONS]
+usage: embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW --out DIR [OPTIONS]
+       embexp checkpoint grow CHECKPOINT --from NAME=OLD --vocabulary NAME=NEW --missing VALUES --out DIR [OPTIONS]
+       embexp checkpoint grow CHECKPOINT --rows NAME=N --missing VALUES --out DIR [OPTIONS]
 
 Writes a checkpoint whose tables have a row for each token of a new vocabulary, in its order. Rows are matched by token,
 never by position, and keep their optimizer slots; new rows are filled, and their slots get initial values. The dense
 part, the step counter and all other tables stay unchanged. A run starts from the checkpoint with pretrained=checkpoint
 pretrained.path=DIR; freeze=old_rows then trains the new rows only.
 
-RUN is the directory of a finished run, or of a checkpoint that this command wrote. Variables of your own program get
-more rows by embexp.checkpoints.restore(PATH, OBJECTS, rows="grow"), or by vocabularies={{NAME: (OLD, NEW)}}.
+RUN_OR_CHECKPOINT is the directory of a finished run, or a checkpoint that this command wrote. CHECKPOINT is that of any
+program, of either kind. Name its variables as `embexp checkpoint list` does. The new one has the same kind and names.
 
     --vocabulary NEW     Names a file with a token per line: FILE if there is one table, else TABLE=FILE, repeated for
                          more; or a vocabulary, or a folder of them, as a run writes. A file of tokens keeps the OOV
                          row and the free rows of the old vocabulary.
+    --from NAME=OLD      Names a file with the token of each row of a variable in CHECKPOINT.
+    --rows NAME=N        Adds rows behind those of a variable in CHECKPOINT, so that it has N. No vocabulary is needed.
     --out DIR            Names the new checkpoint, which must not exist.
-    --missing VALUES     Fills new rows: {", ".join(_FILLS)} (default: initializer).
+    --missing VALUES     Fills new rows: {", ".join(_FILLS)} (default: initializer). In CHECKPOINT:
+                         {", ".join(Fill)}. There is no default, as it has no initializer.
     --gone ACTION        Treats tokens that NEW lacks: drop, or keep after the new ones (default: drop).
-    --match HOW          Decides when tokens are equal: {", ".join(Match)} (default: exact).
-    --seed N             Sets the seed of new rows (default: the run's).
+    --match HOW          Decides when tokens are equal: {", ".join(Match)} (default: exact, the only one in CHECKPOINT).
+    --seed N             Sets the seed of new rows (default: the run's, or 0).
     --dry-run            Only shows what would be kept, moved, new and dropped.
 """
 
@@ -143,7 +149,8 @@ def grow(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser("checkpoint grow", GROW_HELP)
     parser.needs("directory", "which run or checkpoint? Give its directory")
-    parser.add_argument("--vocabulary", action="append", default=[])
+    for several in ("--vocabulary", "--from", "--rows"):
+        parser.add_argument(several, action="append", default=[], dest=several.strip("-").replace("from", "before"))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--missing", choices=[*_FILLS])
     parser.add_argument("--gone", choices=("drop", "keep"), default="drop")
@@ -155,20 +162,93 @@ def grow(arguments: Sequence[str]) -> int:
         check_place(options.out, f"embexp checkpoint grow: --out {options.out}")
     from embexp.records.folder import RunFolder
 
+    if _is_file(options):
+        _grow_file(options)
+        return DONE
     with RunFolder(Path(options.directory)).reading():
         _grow(options)
     return DONE
 
 
 def _faults_of_growth(options: argparse.Namespace) -> Iterator[str]:
-    if not options.vocabulary:
+    if not options.vocabulary and not options.rows:
         yield "to which vocabulary? Add --vocabulary FILE, TABLE=FILE or FOLDER"
+    if options.directory is not None and _is_file(options):
+        yield from _faults_of_file(options)
     if options.out is None and not options.dry_run:
         yield "where to? Add --out DIR, or --dry-run to write nothing"
     if options.out is not None and options.out.exists():
         yield f"{options.out} already exists: give --out another name"
     if options.seed is not None and options.seed < 0:
         yield f"--seed {options.seed}: it must be at least 0"
+
+
+def _is_file(options: argparse.Namespace) -> bool:
+    """Whether a checkpoint is to be grown that no run of ours wrote."""
+    from embexp.checkpoints import paths
+    from embexp.errors import DataError
+    from embexp.records.folder import RunFolder
+
+    if options.before or options.rows:
+        return True
+    if RunFolder(Path(options.directory)).spec.is_file():
+        return False
+    try:
+        paths.find(Path(options.directory))
+    except DataError:
+        return False
+    return True
+
+
+def _faults_of_file(options: argparse.Namespace) -> Iterator[str]:
+    for option, words in (("--from", options.before), ("--rows", options.rows), ("--vocabulary", options.vocabulary)):
+        for word in words:
+            if "=" not in word:
+                yield f"{option} {word}: must be NAME={'N' if option == '--rows' else 'FILE'}"
+    for word in options.rows:
+        if "=" in word and not word.rpartition("=")[2].isdecimal():
+            yield f"--rows {word}: must end with a number of rows"
+    before, new, rows = ({word.rpartition("=")[0] for word in words} for words in _of_file(options))
+    yield from (f"--from {name}=…: add --vocabulary {name}=NEW" for name in sorted(before - new))
+    yield from (f"--vocabulary {name}=…: add --from {name}=OLD, its tokens so far" for name in sorted(new - before))
+    yield from (f"--rows {name}=…: it has vocabularies, which say how many rows" for name in sorted(rows & new))
+    fills = [each.value for each in Fill]
+    if options.missing not in fills:
+        given = f"--missing {options.missing}: " if options.missing else "what fills new rows? Add --missing: "
+        yield f"{given}must be {', '.join(fills)} for a checkpoint that no run wrote"
+    for option, value, default in (("--gone", options.gone, "drop"), ("--match", options.match, "exact")):
+        if value != default:
+            yield f"{option} {value}: must be {default} for a checkpoint that no run wrote"
+
+
+def _of_file(options: argparse.Namespace) -> tuple[list[str], list[str], list[str]]:
+    return options.before, options.vocabulary, options.rows
+
+
+def _grow_file(options: argparse.Namespace) -> None:
+    from embexp.checkpoints import growing, paths
+    from embexp.system import terminal
+    from embexp.system.terminal import byte_size
+
+    before, new, rows = (
+        {name: value for name, _, value in (word.rpartition("=") for word in words)} for words in _of_file(options)
+    )
+    maps = growing.maps_by_token({name: (old, new[name]) for name, old in before.items()})
+    index = paths.index_of(Path(options.directory))
+    variables = growing.plan_file(index, maps, {name: int(number) for name, number in rows.items()})
+    if not options.dry_run:
+        growing.write_file(index, variables, options.out, fill=Fill(options.missing), seed=options.seed or 0)
+    console = terminal.console()
+    names = ["rows before", "kept", "new", "dropped", "rows after", "bytes after"]
+    shown = terminal.table(console, ["variable"], right=names, after=["slots"])
+    for each in variables:
+        grown, after = each.grown, len(each.rows.places)
+        size = byte_size(each.row_bytes * after)
+        counts = [f"{number:,}" for number in (each.rows.before, grown.kept, grown.new, grown.dropped, after)]
+        slots = ", ".join(slot.name or slot.path for slot in each.slots)
+        shown.add_row(each.value.path or each.value.name, *counts, size, slots)
+    console.print(shown)
+    print("nothing was written (--dry-run)" if options.dry_run else f"wrote the checkpoint {options.out}")
 
 
 def _grow(options: argparse.Namespace) -> None:

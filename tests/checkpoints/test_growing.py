@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from embexp import checkpoints
+from embexp.cli.commands import main
 from embexp.errors import CheckpointError
 
 v1 = tf.compat.v1
@@ -221,3 +222,78 @@ def test_files_of_tokens_and_what_stays_refused(tmp_path: Path) -> None:
             checkpoints.restore(path, into, vocabularies={"table": pair})
     with pytest.raises(CheckpointError, match="the checkpoint has no variable tabel; its matrices are table"):
         checkpoints.restore(path, into, vocabularies={"tabel": (OLD, NEW)})
+
+
+def grow(*arguments: object) -> int:
+    return main(["checkpoint", "grow", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(
+    ("optimizer", "kind"),
+    [(optimizer, "object") for optimizer in OPTIMIZERS if optimizer != "tables"]
+    + [("Keras Adagrad", "name"), ("Keras Adam", "name")],
+)
+def test_a_file_of_any_program(tmp_path: Path, optimizer: str, kind: str, how: str) -> None:
+    """TensorFlow restores the grown checkpoint into larger variables, and has the dense part and counters, too."""
+    make, optimizer_kind = OPTIMIZERS[optimizer]
+    rows, _, expected = HOW[how]
+    saved, of_saved = make(optimizer_kind, 50)
+    saved["dense"] = tf.Variable(tf.ones([50]), name="dense")
+    random = np.random.default_rng(0)
+    for each in of_saved():
+        each.assign(1 + random.random((50, 10)))
+    checkpoints.save(tmp_path / "given" / "c", saved, kind=kind)
+    (tmp_path / "old").write_text("\n".join(OLD))
+    (tmp_path / "new").write_text("\n".join(NEW))
+    chosen = ["--rows", "table=52"]
+    if how == "by token":
+        chosen = ["--from", f"table={tmp_path / 'old'}", "--vocabulary", f"table={tmp_path / 'new'}"]
+    assert grow(tmp_path / "given", *chosen, "--missing", "mean", "--dry-run") == 0
+    assert not (tmp_path / "grown").exists()
+    assert grow(tmp_path / "given", *chosen, "--missing", "mean", "--out", tmp_path / "grown") == 0
+    path = tf.train.latest_checkpoint(str(tmp_path / "grown"))
+    into, of_into = make(optimizer_kind, rows)
+    into["dense"] = tf.Variable(tf.zeros([50]), name="dense")
+    if kind == "object":
+        tf.train.Checkpoint(**into).read(path).assert_consumed()
+    else:
+        names = {each.path: each.path.replace(into["optimizer"].name, saved["optimizer"].name, 1) for each in of_into()}
+        for each in of_into():
+            each.assign(tf.train.load_variable(path, names[each.path]))
+        into["dense"].assign(tf.train.load_variable(path, "dense"))
+    assert into["dense"].numpy().tolist() == [1] * 50
+    table, *slots = of_saved()
+    means = np.broadcast_to(table.numpy().mean(0, dtype=np.float64).astype(np.float32), (rows, 10))
+    np.testing.assert_allclose(of_into()[0], expected(table.numpy(), means), rtol=1e-7)
+    for number, (before, now) in enumerate(zip(slots, of_into()[1:], strict=True)):
+        accumulates = "Adam" not in optimizer and number == 0
+        began = np.full((rows, 10), before.numpy().min() if accumulates else 0, np.float32)
+        np.testing.assert_array_equal(now, expected(before.numpy(), began))
+
+
+def test_what_a_file_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoints.save(tmp_path / "given" / "c", {"table": tf.Variable(tf.ones([50, 10])), "b": tf.Variable(1.0)})
+    (tmp_path / "old").write_text("\n".join(OLD[:9]))
+    for words, said in {
+        ("--vocabulary", "table=x"): [
+            "add --from table=OLD",
+            "what fills new rows? Add --missing: must be zeros, mean",
+        ],
+        ("--from", "table=x", "--rows", "table=7", "--rows", "u"): [
+            "add --vocabulary table=NEW",
+            "--rows u: must be NAME=N",
+        ],
+        ("--rows", "table=7", "--rows", "c=9", "--missing", "mean"): [
+            "table (Variable) float32 [50, 10] has more rows than 7",
+            "has no variable c; its matrices are table",
+        ],
+        ("--from", f"table={tmp_path / 'old'}", "--vocabulary", f"table={tmp_path / 'old'}", "--missing", "zeros"): [
+            "its old vocabulary has 9 tokens, expected one for each row"
+        ],
+    }.items():
+        assert grow(tmp_path / "given", *words, "--out", tmp_path / "grown") in (1, 2)
+        shown = capsys.readouterr().err
+        for each in said:
+            assert each in shown
+    assert not (tmp_path / "grown").exists()

@@ -30,7 +30,7 @@ def run(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["checkpoint", "grow", "--help"]) == 0
-    assert capsys.readouterr().out.startswith("usage: embexp checkpoint grow RUN --vocabulary NEW")
+    assert capsys.readouterr().out.startswith("usage: embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW")
     assert commands.main(["checkpoint"]) == 0
     assert re.search(r"^    grow +Writes a checkpoint for a longer vocabulary", capsys.readouterr().out, re.MULTILINE)
 
