@@ -1,22 +1,30 @@
 """Scanning and encoding of a click log, as CSV and as a folder of Parquet, beside pyarrow alone reading the same files.
 
-    python -m bench.scan [--quick] [--rows N] [--json FILE]
+    python -m bench.scan [--quick] [--rows N] [--workers N] [--json FILE]
 
 The files are made by code: 13 numeric columns, 26 of hexadecimal tokens of which some have up to a million distinct
 values, and a label. Each measurement is a process of its own, pyarrow's and ours in turn, both with all cores; the
 ratio is that of the fastest of each. Ours is a whole `scan`: digest of the content, codes, splits, vocabularies and
 rows, on disk. Its anonymous memory is measured for a tenth of the rows, too: it may grow with distinct values, not
 with rows. Of fewer rows than the default no figure is judged: what takes the same for every file outweighs the rest.
+
+With --workers, the same scan by one process and by so many workers, each of them on a core of its own, as machines of
+one core would be; with one cache, and with a cache each. Workers talk over loopback. What the slowest takes counts: in
+seconds, and in those of its processor, which others on the machine change less.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +34,13 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from bench import harness
+from embexp.data import together
 from embexp.data.columns import Columns
 from embexp.data.scan import scan
 from embexp.specs.data import CSV, Parquet
+from embexp.specs.strategies import MultiWorker
+from embexp.strategies.cluster import reading, rendezvous
+from embexp.strategies.cluster.places import Place
 from embexp.system.machine import PeakMemory
 
 ROWS, QUICK_ROWS = 3_000_000, 300_000
@@ -109,6 +121,46 @@ def columns_and_data(folder: Path, form: str) -> tuple[Columns, CSV | Parquet]:
     return columns, Parquet(path=str(folder / "parquet"), **settings)
 
 
+def one_of(folder: Path, cache: Path, worker: int, workers: int, address: str) -> dict[str, float]:
+    """Scans as one of several workers, on a core of its own."""
+    os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[worker]])
+    columns, data = columns_and_data(folder, "parquet")
+    spec, place = MultiWorker(workers=workers), Place(worker, address, address if worker == 0 else None)
+    met = reading.together(spec, place, together.facts(data)) if workers > 1 else contextlib.nullcontext()
+    with met as meeting:
+        found = scan(data, columns, cache=cache, workers=meeting)
+    return {"distinct": sum(vocabulary.size for vocabulary in found.vocabularies.values())}
+
+
+def of_workers(folder: Path, workers: int, *, shared: bool) -> dict[str, float]:
+    """The seconds of the slowest of several workers, and the most memory that one of them adds."""
+    address = rendezvous.free_address()
+    with tempfile.TemporaryDirectory(dir=folder) as caches:
+        words = [
+            (folder, Path(caches, "0" if shared else str(each)), each, workers, address) for each in range(workers)
+        ]
+        with ThreadPoolExecutor(workers) as pool:
+            found = list(pool.map(lambda each: harness.figures("scan", "--worker", *each), words))
+    return {name: max(each[name] for each in found) for name in ("seconds", "processor", "mib")}
+
+
+def compare_workers(folder: Path, workers: int, repeats: int) -> dict[str, list[dict[str, float]]]:
+    """One process and several workers in turn; prints a line for each."""
+    cases = {"1 process": (1, True), "one cache": (workers, True), "a cache each": (workers, False)}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
+    for _ in range(repeats):
+        for name, (count, shared) in cases.items():
+            found[name].append(of_workers(folder, count, shared=shared))
+    print(f"\n{f'{workers} workers of a core each':24}{'s':>8}{'ratio':>7}{'of processor':>14}{'ratio':>7}{'MiB':>7}")
+    for name, each in found.items():
+        line = f"{name:24}"
+        for what, width in (("seconds", 8), ("processor", 14)):
+            ratios = harness.ratios([one[what] for one in each], [one[what] for one in found["1 process"]])
+            line += f"{statistics.median(one[what] for one in each):{width}.2f}{statistics.median(ratios):7.2f}"
+        print(f"{line}{max(one['mib'] for one in each):7.0f}", flush=True)
+    return found
+
+
 def in_process(work: Callable[[], dict[str, float]], interval: float = 0.02) -> None:
     """Does the work while a thread watches anonymous memory; prints its result, the seconds and the highest growth."""
     with PeakMemory(interval) as memory:
@@ -143,8 +195,14 @@ def main(argv: list[str]) -> int:
     parser = harness.parser("scan", __doc__, quick=f"{QUICK_ROWS:,} rows")
     parser.add_argument("--rows", type=int, help=f"rows of the larger log (default {ROWS:,})")
     parser.add_argument("--folder", type=Path, help="where to make the files; one that has them is used as it is")
+    parser.add_argument("--workers", type=int, help="compare one process with so many workers, on Parquet")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
+    if options.worker is not None:
+        folder, cache, worker, workers, address = options.worker
+        in_process(lambda: one_of(Path(folder), Path(cache), int(worker), int(workers), address), 0.2)
+        return 0
     if options.one is not None:
         who, folder, form = options.one
         in_process(lambda: {"peer": peer, "ours": ours}[who](Path(folder), form))
@@ -158,6 +216,10 @@ def main(argv: list[str]) -> int:
         for size in (rows // 10, rows):
             if not (base / str(size)).exists():
                 write(base / str(size), size)
+        if options.workers is not None:
+            of_each = compare_workers(base / str(rows), options.workers, 1 if options.quick else REPEATS)
+            harness.save(options, described, workers=of_each)
+            return 0
         print(f"\n{'':20}{'rows':>10}{'MB':>7}{'pyarrow s':>11}{'ours s':>9}{'ratio':>7}{'MiB':>8}{'pyarrow MiB':>13}")
         for form in ("csv", "parquet"):
             for size in (rows // 10, rows):

@@ -80,7 +80,13 @@ class CombinationFault(Fault):
 
 
 class EmbexpError(Exception):
-    """Base class of all errors that embexp raises on purpose."""
+    """Base class of all errors that embexp raises on purpose.
+
+    Attributes:
+        told: whether all workers of the run have raised it.
+    """
+
+    told = False
 
 
 class UsageError(EmbexpError):

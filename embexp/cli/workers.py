@@ -67,7 +67,8 @@ def telling(strategy: Strategy) -> Iterator[None]:
     except WorkerLostError:
         raise
     except EmbexpError as error:
-        refuse(strategy, error)
+        if not error.told:
+            refuse(strategy, error)
         raise
 
 

@@ -138,7 +138,7 @@ class Encoded:
 
 def read_tokens(folder: Path, layout: Layout, table: str) -> pa.LargeStringArray:
     """The tokens of a table in the order of their codes; the first is empty and stands for missing values."""
-    path = folder / f"tokens.{layout.token_tables.index(table)}.arrow"
+    path = folder / (GROUPS if table == GROUP else f"tokens.{layout.token_tables.index(table)}.arrow")
     return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)["token"]
 
 
@@ -245,6 +245,8 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
 
 GROUP = ""
 """Name under which the codes of the groups of leave-one-out are kept; no table has it."""
+GROUPS = "groups.arrow"
+"""File, in the folder of a part, with the groups in the order of their codes."""
 
 _Coded = Callable[["Chunk"], dict[str, np.ndarray]]
 """From a chunk to the int32 codes of its tokens, by column; those of the groups are under `GROUP`."""
@@ -261,6 +263,7 @@ def encode(
     timestamp: str | None = None,
     group: str | None = None,
     known_classes: Sequence[str] = (),
+    part: bool = False,
 ) -> None:
     """Writes a source's examples into an empty folder.
 
@@ -270,6 +273,7 @@ def encode(
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
         known_classes: names of the classes of a finished run, by label; empty: they follow from the labels.
+        part: whether others are put behind these examples: then names of classes, and groups, are written as they come.
     """
     names = None
     if columns.label is not None and columns.classes is not None:
@@ -324,9 +328,8 @@ def encode(
             skipped += chunk.skipped
             files[chunk.file] = files.get(chunk.file, 0) + chunk.count
             progress("reading the data", chunk.done)
-    if not count:
-        without = f": all {skipped:,} rows lack a label" if skipped else ""
-        raise DataError(f"the data holds no examples{without}")
+    if not count and not part:
+        raise no_examples(skipped)
     for number, table in enumerate(tables):
         codes[table].write(folder / f"tokens.{number}.arrow")
     layout = Layout(
@@ -343,9 +346,17 @@ def encode(
         weighted=own is not None,
         skipped=skipped,
     )
+    if part and group is not None:
+        codes[GROUP].write(folder / GROUPS)
     if names is not None:
-        names.finish(folder, layout)
+        names.write(folder) if part else names.finish(folder, layout)
     layout.write(folder)
+
+
+def no_examples(skipped: int) -> DataError:
+    """The error for data without examples."""
+    without = f": all {skipped:,} rows lack a label" if skipped else ""
+    return DataError(f"the data holds no examples{without}")
 
 
 class SplitsWriter:
@@ -446,6 +457,10 @@ class LabelNumbers:
         found: np.ndarray = np.array([*numbers, _MISSING], np.float32)[places]
         return found
 
+    def write(self, folder: Path) -> None:
+        """Writes the names in the order of their numbers, for `values_of_part`."""
+        (folder / CLASSES).write_text(json.dumps(list(self._numbers)), "utf-8")
+
     def finish(self, folder: Path, layout: Layout) -> None:
         """Writes the labels over their numbers, and the names of the classes.
 
@@ -511,6 +526,12 @@ class LabelNumbers:
             f"task binary needs labels of 0 and 1, yes and no, or true and false, and column {self._column!r} has"
             f" {listed}; {remedy}"
         )
+
+
+def values_of_part(numbers: np.ndarray, folder: Path) -> pa.DictionaryArray:
+    """The values that `encode` had numbered in a part whose names `write` wrote."""
+    names = json.loads((folder / CLASSES).read_text("utf-8"))
+    return pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32(), mask=numbers < 0), pa.array(names, pa.string()))
 
 
 def _name(value: Any) -> str | None:

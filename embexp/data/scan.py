@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.data import datasets, leaks, splits
+from embexp.data import datasets, leaks, splits, together
 from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, Layout, examples
@@ -28,6 +28,7 @@ from embexp.data.files import frames
 from embexp.data.leaks import Leak
 from embexp.data.numbers import FittedColumn, PreparedNumbers
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
+from embexp.data.together import Workers
 from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.doubtful_tokens import Doubt, doubts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
@@ -35,7 +36,6 @@ from embexp.errors import ConfigError, DataError
 from embexp.specs.data import Data
 from embexp.system import caching, digests
 from embexp.system.arrays import mapped_array
-from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress, quiet
 
 _AT_ONCE = 1 << 18
@@ -208,15 +208,14 @@ def scan(
     cache: Path,
     interactions: bool = False,
     progress: Progress = quiet,
-    several: bool = False,
+    workers: Workers | None = None,
 ) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
     Args:
         interactions: only examples with label 1 belong to a split.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
-        several: whether other processes read the same at the same time, as workers do: of those with one cache, one
-            reads, and the others wait for it.
+        workers: who reads it together, and do the same; None: this process alone.
 
     Raises:
         ConfigError: the source lacks something the config asks for.
@@ -227,12 +226,10 @@ def scan(
         raise ValueError("a scan reads the label")
     datasets.ensure(data, cache=cache, progress=progress)
     source = source_of(data)
-    if not several:
+    if workers is None:
         return _scan(source, columns, cache, interactions, progress)
-    key = digests.of_json([FORMAT, data.model_dump(mode="json")])[:32]
-    lock = FileLock(cache / f"scan-{key}.lock", f"the scan in {cache}")
-    with lock.awaited(lambda: progress("waiting for another process that reads the data", None)):
-        return _scan(source, columns, cache, interactions, progress)
+    make = partial(_scan, source, columns, cache, interactions, progress)
+    return together.read(source, columns, make, workers=workers, cache=cache, progress=progress)
 
 
 def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, progress: Progress) -> Scan:

@@ -141,7 +141,7 @@ def resume_run(
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
         unbuilt = single.prepare_operations(spec.strategy, say)
         strategy = single.prepare_machine(spec.strategy)
-        prepared = prepare(spec, observer.progress)
+        prepared = prepare(spec, observer.progress, reading=strategy.reading)
         saved = _newest(folder, say)
         if saved is not None and _continued(prepared) not in saved.state.get("continued_by", ()):
             raise RunError(_changed_since(folder, saved))

@@ -14,7 +14,7 @@ from typing import Any
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
-from embexp.data import datasets, leaks, numbers
+from embexp.data import datasets, leaks, numbers, together
 from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import ExampleWeights
@@ -37,7 +37,6 @@ from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.run import RunSpec, doubtful_settings
 from embexp.specs.running import Restoring, RuntimeKind
-from embexp.specs.strategies import MultiWorker
 from embexp.specs.tables import Storage, Table
 from embexp.specs.tasks import Labels
 from embexp.system import caching, digests, machine, stores, user_code
@@ -82,8 +81,11 @@ class Data:
 
 
 @stores.naming_urls()
-def read_data(spec: RunSpec, progress: Progress) -> Data:
+def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = together.alone) -> Data:
     """Scans the data (or finds it in the cache) and gives each table its vocabulary.
+
+    Args:
+        reading: who reads it together with this process.
 
     Raises:
         ConfigError: the data lacks something that the config asks for.
@@ -91,14 +93,15 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features, spec.tables, task=spec.task)
-    found = scan(
-        spec.data,
-        columns,
-        cache=caching.cache_folder(spec.output.cache),
-        interactions=spec.task.of_interactions,
-        progress=progress,
-        several=isinstance(spec.strategy, MultiWorker),
-    )
+    with reading(together.facts(spec.data)) as workers:
+        found = scan(
+            spec.data,
+            columns,
+            cache=caching.cache_folder(spec.output.cache),
+            interactions=spec.task.of_interactions,
+            progress=progress,
+            workers=workers,
+        )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
     labels = found.examples.labels
@@ -306,12 +309,19 @@ class Prepared:
         return found
 
 
-def prepare(spec: RunSpec, progress: Progress = quiet, *, base: Prepared | None = None) -> Prepared:
+def prepare(
+    spec: RunSpec,
+    progress: Progress = quiet,
+    *,
+    base: Prepared | None = None,
+    reading: together.Meeting = together.alone,
+) -> Prepared:
     """Reads the data and the pretrained files (or finds them in the cache) and settles everything that depends on them.
 
     Args:
         base: a run that has not run yet, and whose checkpoint this one starts from: each table restores the rows of the
             table of that name. None: what it starts from is there.
+        reading: who reads the data together with this process.
 
     Raises:
         ConfigError: the config does not fit the data or a file; with all faults.
@@ -319,7 +329,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet, *, base: Prepared | None 
         VocabularyError: a table has fewer rows than its vocabulary needs.
         RunError: nothing is left to train on, or a table can't be initialized as the config says.
     """
-    data = read_data(spec, progress)
+    data = read_data(spec, progress, reading)
     rows, cache = _table_rows(spec.tables, data.vocabularies), caching.cache_folder(spec.output.cache)
     pretrained, dense, restored, found, code = Pretrained(), None, None, None, None
 

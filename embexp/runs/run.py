@@ -105,7 +105,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer = NOBODY, *, replay: 
     unbuilt = prepare_operations(spec.strategy, observer.say)
     strategy = prepare_machine(spec.strategy)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
-        prepared = prepare(spec, observer.progress)
+        prepared = prepare(spec, observer.progress, reading=strategy.reading)
         record(prepared, strategy, folder)
         return complete(prepared, strategy, folder, observer, replay=replay, unbuilt=unbuilt)
 

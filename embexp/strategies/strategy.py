@@ -83,6 +83,14 @@ class Strategy(Replication, ABC):
         """Number of replicas."""
         return len(self.devices)
 
+    def reading(self, facts: Mapping[str, str]) -> AbstractContextManager[Any]:
+        """A context of the `Workers` that read the data together (`embexp.data.together`); None: this process alone.
+
+        Args:
+            facts: what all must agree on.
+        """
+        return contextlib.nullcontext()
+
     def active(self, run: Run | None = None) -> AbstractContextManager[Any]:
         """A context in which the devices exist; variables are made and steps run only inside.
 

@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +59,23 @@ def file_digest(path: Path, *, cache: Path, progress: Progress = quiet) -> str:
             return str(known["digest"])
     now = time.time()
     digest = digests.of_file(path, progress)
-    if now - status.st_mtime > _SETTLED_SECONDS and _stamp(path.stat()) == stamp:
+    if now - status.st_mtime > _SETTLED_SECONDS:
+        remember(path, stamp, digest, cache=cache)
+    return digest
+
+
+def settled_stamp(path: Path) -> list[int]:
+    """The stamp of a file, the same on all machines that share its file system; empty: it may change again unseen."""
+    status = path.stat()
+    return _stamp(status) if time.time() - status.st_mtime > _SETTLED_SECONDS else []
+
+
+def remember(path: Path, stamp: list[int], digest: str, *, cache: Path) -> None:
+    """Has the cache know the digest of a file, if its stamp is still the one that it had when somebody read it."""
+    place, record = _record(path, cache)
+    if _stamp(path.stat()) == stamp:
         with contextlib.suppress(OSError):  # a cache that is only to be read
             files.write_text(record, json.dumps({"stamp": [place, *stamp], "digest": digest}))
-    return digest
 
 
 def _record(path: Path, cache: Path) -> tuple[str, Path]:
@@ -106,6 +119,17 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
         if not place.is_dir():
             raise
     return place
+
+
+@contextlib.contextmanager
+def workplace(cache: Path) -> Iterator[Path]:
+    """An empty folder of the cache for the time of the block; that of a killed process is removed by the next one."""
+    place = cache / f"{_MAKING}{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
+    place.mkdir(parents=True)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def place_of(cache: Path, kind: str, key: str) -> Path:

@@ -188,7 +188,7 @@ def chunks_of_files(files: Files, wanted: Sequence[Wanted], steps: Steps = ()) -
     sizes = [table.path.stat().st_size if len(files.tables) > 1 else 1 for table in files.tables]
     before = 0
     for table, size in zip(files.tables, sizes, strict=True):
-        first = 0
+        first = table.first
         try:
             for block in table.blocks(read):
                 block.tokens.update({name: normalized(array, steps) for name, array in block.tokens.items()})

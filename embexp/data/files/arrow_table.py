@@ -8,11 +8,12 @@ Parquet files; list columns hold several values per example. pyarrow is imported
 from __future__ import annotations
 
 import contextlib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files, text_table
@@ -49,6 +50,19 @@ class ArrowTable(ABC):
     tokens: frozenset[str]
     numbers: frozenset[str]
     unreadable: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def first(self) -> int:
+        """See `files.Table`, as of `cuts` and `piece`."""
+
+    @abstractmethod
+    def cuts(self) -> Sequence[int]:
+        """Rows at which the file may be cut."""
+
+    @abstractmethod
+    def piece(self, start: int, stop: int) -> Self:
+        """The rows from one cut to another."""
 
     @abstractmethod
     def batches(self, wanted: Sequence[Wanted], rows: int) -> Iterator[tuple[float, pa.RecordBatch]]:
@@ -189,6 +203,28 @@ class ParquetTable(ArrowTable):
 
     rows: pa.Table | None = None
     """Rows in memory; None: they are in the file."""
+    span: tuple[int, int] | None = None
+    """Of a piece, where its rows begin and end; None: all."""
+
+    @property
+    def first(self) -> int:
+        """The number of the first row."""
+        return 0 if self.span is None else self.span[0]
+
+    def cuts(self) -> Sequence[int]:
+        """Where a batch begins, in each group of rows that is large enough."""
+        import pyarrow.parquet as pq
+
+        metadata = pq.read_metadata(self.path)
+        if any("dictionary" in str(field.type) for field in metadata.schema.to_arrow_schema()):
+            return ()  # their batches end with a group, too
+        rows = _batch_rows(metadata)
+        found = {-(-start // rows) * rows for start in _group_starts(metadata)}
+        return sorted({*(cut for cut in found if cut < metadata.num_rows), metadata.num_rows})
+
+    def piece(self, start: int, stop: int) -> Self:
+        """The rows from one cut to another."""
+        return replace(self, span=(start, stop))
 
     def batches(self, wanted: Sequence[Wanted], rows: int) -> Iterator[tuple[float, pa.RecordBatch]]:
         """Batches of rows that take little memory."""
@@ -204,9 +240,43 @@ class ParquetTable(ArrowTable):
             return
         with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, memory_map=True) as file:
             metadata, size = file.metadata, min(rows, _batch_rows(file.metadata))
-            for batch in file.iter_batches(batch_size=size, columns=names):
-                read += batch.num_rows
-                yield read / metadata.num_rows, batch
+            if self.span is None:
+                for batch in file.iter_batches(batch_size=size, columns=names):
+                    read += batch.num_rows
+                    yield read / metadata.num_rows, batch
+                return
+            (start, stop), starts = self.span, _group_starts(metadata)
+            groups = [n for n, (a, b) in enumerate(itertools.pairwise([*starts, stop])) if a < stop and b > start]
+            count, batches = stop - start, file.iter_batches(batch_size=size, columns=names, row_groups=groups)
+            for batch in _shifted(batches, start - starts[groups[0]], size):
+                some = batch.slice(0, count - read)
+                read += some.num_rows
+                yield read / count, some
+                if read >= count:
+                    return
+
+
+def _shifted(batches: Iterator[pa.RecordBatch], skipped: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Rows without the first ones, in batches of `size` again."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        some = batch.slice(min(skipped, batch.num_rows))
+        skipped -= batch.num_rows - some.num_rows
+        table = pa.Table.from_batches([*held, some])
+        if table.num_rows >= size:
+            yield from table.slice(0, size).combine_chunks().to_batches()
+            table = table.slice(size)
+        held = table.to_batches()
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+def _group_starts(metadata: Any) -> list[int]:
+    """The numbers of the first rows of the groups of rows."""
+    sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    return [0, *itertools.accumulate(sizes)][:-1]
 
 
 def _batch_rows(metadata: Any) -> int:

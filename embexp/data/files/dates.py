@@ -104,6 +104,19 @@ class DatedTable:
         table, read = self._careful(wanted)
         return table.head_fault(read, rows=rows)
 
+    @property
+    def first(self) -> int:
+        """That of the file."""
+        return self.table.first
+
+    def cuts(self) -> Sequence[int]:
+        """Those of the file."""
+        return self.table.cuts()
+
+    def piece(self, start: int, stop: int) -> DatedTable:
+        """A piece of the file."""
+        return replace(self, table=self.table.piece(start, stop))
+
     def explain(self, wanted: Sequence[Wanted]) -> str:
         """The first row that can't be read; "" where there is none to take."""
         table, read = self._careful(wanted)

@@ -10,7 +10,7 @@ import glob
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, AnyStr, Protocol
+from typing import IO, TYPE_CHECKING, AnyStr, Protocol, Self
 
 from embexp.data.columns import Wanted
 from embexp.data.files.dialect import NULLS
@@ -118,8 +118,32 @@ class Table(Protocol):
             ArrowInvalid: a value can't be read.
         """
 
+    @property
+    def first(self) -> int:
+        """The number of the first row of `blocks`, from 0: of a piece, it is that in the file."""
+
+    def cuts(self) -> Sequence[int]:
+        """Rows from 0 to their number, at which the file may be cut into pieces; empty: nowhere."""
+
+    def piece(self, start: int, stop: int) -> Table:
+        """The rows from one cut to another, in the blocks that the whole file has there."""
+
     def explain(self, wanted: Sequence[Wanted]) -> str:
         """The first row that can't be read, found by a slow and careful look at all; "" where there is none to take."""
+
+
+class UncutTable:
+    """What a `Table` of text has: it is read whole, as a line end may be within quotes."""
+
+    first = 0
+
+    def cuts(self) -> Sequence[int]:
+        """Nowhere."""
+        return ()
+
+    def piece(self, start: int, stop: int) -> Self:
+        """The whole."""
+        return self
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from embexp.data.columns import Wanted
 from embexp.data.files import printed_lists
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
 from embexp.data.files.printed_lists import BRACKETS
-from embexp.data.files.table_files import LONGEST, TOO_LONG, bounded, unreadable
+from embexp.data.files.table_files import LONGEST, TOO_LONG, UncutTable, bounded, unreadable
 from embexp.errors import DataError, excerpt, plural
 from embexp.system import compressed, files
 
@@ -188,7 +188,7 @@ def seconds(texts: pa.Array, form: str | None) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class TextTable:
+class TextTable(UncutTable):
     """One text file of columns.
 
     Attributes:

@@ -34,7 +34,7 @@ def source(data: Adjacency) -> ColumnarSource:
 
 
 @dataclass(frozen=True)
-class AdjacencyTable:
+class AdjacencyTable(table_files.UncutTable):
     """One file; a `table_files.Table` with a row for each item of each line."""
 
     path: Path

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from embexp.data.columns import Columns, Wanted, wanted
 from embexp.data.files import arrow_table, table_files
@@ -138,13 +138,13 @@ class Reading:
     classes: Sequence[str]
     steps: Steps
 
-    def write(self, folder: Path, *, progress: Progress) -> None:
-        """Writes the examples of the files into an empty folder; see `examples.encode`."""
+    def write(self, folder: Path, files: Files, *, progress: Progress, part: bool = False) -> None:
+        """Writes the examples of the files, or of some of them, into an empty folder; see `examples.encode`."""
         from embexp.data.examples import encode
         from embexp.data.files.arrow_columns import chunks_of_files
 
         encode(
-            chunks_of_files(self.located, self.needed, self.steps),
+            chunks_of_files(files, self.needed, self.steps),
             folder,
             self.columns,
             lists=self.located.lists(),
@@ -152,6 +152,7 @@ class Reading:
             timestamp=self.timestamp,
             group=self.group,
             known_classes=self.classes,
+            part=part,
             progress=progress,
         )
 
@@ -167,6 +168,8 @@ class ColumnarSource(TokenSource):
         dialect: JSON of what decides, with the content, how the files are read; None: the files show it.
         separators: of the values of a text that holds several, by column.
     """
+
+    parted: ClassVar[bool] = True
 
     data: Columnar
     kind: str
@@ -222,7 +225,7 @@ class ColumnarSource(TokenSource):
             progress("taking digests of the files", None)
 
         def make(folder: Path) -> None:
-            reading.write(folder, progress=progress)
+            reading.write(folder, reading.located, progress=progress)
 
         return cached(CODES, self.content(reading.located, cache), reading.settings, make, cache=cache)
 
@@ -268,7 +271,7 @@ class ColumnarSource(TokenSource):
         codes, rows = folder / "codes", folder / "rows"
         codes.mkdir()
         rows.mkdir()
-        reading.write(codes, progress=quiet)
+        reading.write(codes, reading.located, progress=quiet)
         return token_rows.renumbered(Encoded(codes, "", ""), like.vocabularies, reading.columns.buckets, rows)
 
     def wanted_names(self, columns: Columns) -> Collection[str]:

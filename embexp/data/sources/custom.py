@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from embexp.data.columns import Columns
 from embexp.data.files import arrow_table, table_files
@@ -39,6 +39,8 @@ class CustomSource(ColumnarSource):
         function: `package.module:function`.
         args: passed on to it.
     """
+
+    parted: ClassVar[bool] = False  # what the function returns is in a file already
 
     function: str = ""
     args: Mapping[str, Any] | None = None

@@ -20,7 +20,7 @@ from embexp.data.columns import Wanted
 from embexp.data.files import table_files
 from embexp.data.files.arrow_table import BATCH_ROWS, ArrowTable, checked
 from embexp.data.files.dates import dated
-from embexp.data.files.table_files import LONGEST, TOO_LONG, Files, lines_of
+from embexp.data.files.table_files import LONGEST, TOO_LONG, Files, UncutTable, lines_of
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import DataError, excerpt
 from embexp.specs.data import JSONLines
@@ -69,7 +69,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class JSONTable(ArrowTable):
+class JSONTable(UncutTable, ArrowTable):
     """One file of JSON Lines.
 
     Attributes:

@@ -77,6 +77,8 @@ class Source(ABC):
     """What its files hold, and how many examples are made of each."""
     answers: ClassVar[bool] = False
     """Whether its labels are ids that its examples hold, too: then no column is looked at for restating them."""
+    parted: ClassVar[bool] = False
+    """Whether several workers may read its files, each some of them."""
 
     @abstractmethod
     def head_faults(self, columns: Columns) -> list[Fault]:

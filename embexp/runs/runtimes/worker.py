@@ -28,7 +28,7 @@ def follow(spec: RunSpec) -> int:
     strategy = single.prepare_machine(spec.strategy)
     assert isinstance(strategy, MultiWorker)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
-        prepared = prepare(spec)
+        prepared = prepare(spec, reading=strategy.reading)
         with strategy.active(agreed(prepared, Path.cwd(), first_step=0)):
             batches = training_batches(prepared, strategy, int(strategy.told["first_step"]))
             # Worker 0 restores what is to be restored, and sends it.

@@ -24,7 +24,7 @@ from embexp.specs import strategies as specs
 from embexp.specs.tables import Feature
 from embexp.specs.tasks import CANDIDATES, KNOWN
 from embexp.strategies import pieces
-from embexp.strategies.cluster import places, rendezvous, shard_files, watch
+from embexp.strategies.cluster import places, reading, rendezvous, shard_files, watch
 from embexp.strategies.cluster.control import Follower, Leader, status
 from embexp.strategies.cluster.evaluations import Announced, Keeper, SharedItems, Told
 from embexp.strategies.cluster.messages import Connection
@@ -90,6 +90,10 @@ class MultiWorker(Strategy):
         self._conductor: _Conductor | None = None
         self._reported = [0.0] * spec.workers
         self.told: Mapping[str, Any] = {}
+
+    def reading(self, facts: Mapping[str, str]) -> AbstractContextManager[Any]:
+        """Workers that read the data together; see `Strategy.reading`."""
+        return reading.together(self._spec, self.place, facts)
 
     @contextlib.contextmanager
     def active(self, run: Run | None = None) -> Iterator[None]:
