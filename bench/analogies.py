@@ -64,12 +64,12 @@ def _answered(who: str, words: Sequence[str], values: np.ndarray, path: Path) ->
     import pyarrow as pa
 
     from embexp.system.arrays import ArrayRows
-    from embexp.vectors import quality, word_tests
+    from embexp.vectors import quality
 
     tokens = pa.array(words, pa.large_string())
     began = time.perf_counter()
-    lookup = word_tests.Lookup(tokens, rows=300_000)
-    found = quality.analogies(ArrayRows(values), lookup, word_tests.read_analogies(path))
+    lookup = quality.Lookup(tokens, rows=300_000)
+    found = quality.analogies(ArrayRows(values), lookup, quality.read_analogies(path))
     seconds, share = time.perf_counter() - began, found.sections[-1].add
     assert share is not None
     return seconds, share.share

@@ -106,7 +106,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
     theirs = tf.train.Checkpoint(item=table.variable, accumulators=table.slots["accumulators"])
     manager = tf.train.CheckpointManager(theirs, str(folder / "manager"), max_to_keep=None)
     changes = streaming.Changes({"item": table})
-    base = store.prefix_in(store.write(ours, folder / "base"))
+    base = store.prefix_in(store.write_by(lambda prefix: streaming.write(ours, prefix), folder / "base"))
 
     def save(way: str, changed: dict[str, np.ndarray]) -> None:
         if way == MANAGER:
@@ -173,10 +173,10 @@ def write_large(folder: Path, rows: int) -> None:
 
 def read_child(folder: Path, start: int) -> None:
     """Reads some rows and prints a line of JSON: milliseconds, and resident bytes added."""
-    from embexp.vectors import checkpoint
+    from embexp.vectors import array_files
 
     before, began = psutil.Process().memory_info().rss, time.perf_counter()
-    rows = np.array(checkpoint.read(folder / "checkpoint.index", "item").read(start, start + READ))
+    rows = np.array(array_files.read_tensor(folder / "checkpoint.index", "item").read(start, start + READ))
     seconds = time.perf_counter() - began
     added = psutil.Process().memory_info().rss - before
     if rows.shape != (READ, DIM):

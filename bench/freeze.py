@@ -112,14 +112,18 @@ def checkpointing(layout: str, path: Path) -> None:
     """Saves and restores one layout, and prints the peak memory of each operation as JSON."""
     import tensorflow as tf
 
-    from embexp.checkpoints import restoring, store
+    from embexp.checkpoints import restoring, store, streaming
     from embexp.system.machine import PeakMemory
     from embexp.tables.checkpointing import TableCheckpoint
 
     table = made(layout, path)
     whole = tf.train.Checkpoint(embedding=TableCheckpoint([table]), step=tf.Variable(0, dtype=tf.int64))
     found = {}
-    for what, function in zip(CHECKPOINTING, (store.write, restoring.read_run), strict=True):
+
+    def write(checkpoint: Any, directory: Path) -> None:
+        store.write_by(lambda prefix: streaming.write(checkpoint, prefix), directory)
+
+    for what, function in zip(CHECKPOINTING, (write, restoring.read_run), strict=True):
         with PeakMemory() as memory:
             function(whole, path.with_name("checkpoint"))
         found[what] = None if memory.added is None else memory.added / (4 * table.rows * table.dim)

@@ -37,7 +37,7 @@ from bench import harness
 from embexp.data import together
 from embexp.data.columns import Columns
 from embexp.data.scan import scan
-from embexp.specs.data.choices import CSV, Parquet
+from embexp.specs.data import CSV, Parquet
 from embexp.specs.strategies import MultiWorker
 from embexp.strategies.cluster import reading, rendezvous
 from embexp.strategies.cluster.places import Place

@@ -142,10 +142,10 @@ def embexp(
     from embexp.specs.tables import Feature, Uniform
     from embexp.tables import optimizers
     from embexp.tables.optimizers import RowGroups
-    from embexp.tables.rounding import Precision
     from embexp.tables.row_engine import RowEngine
     from embexp.tables.split import SplitTable
     from embexp.tables.table import EmbeddingTable
+    from embexp.tables.variables import Precision
     from embexp.vectors.initial_rows import InitializerRows
 
     kinds: dict[str, Any] = {

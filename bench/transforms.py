@@ -73,13 +73,12 @@ def measure(path: Path, steps: list[Any], *, cached: bool) -> dict[str, float]:
     from embexp.initialization.assign import assign_rows
     from embexp.specs.pretrained import NonFinite
     from embexp.specs.tables import Normal
-    from embexp.specs.transforms.chain import Transform, settled
+    from embexp.specs.transforms import Transform, settled
     from embexp.system.machine import PeakMemory
     from embexp.vectors.alignment import by_position
     from embexp.vectors.file_source import open_vectors
     from embexp.vectors.initial_rows import AlignedRows, InitializerRows
-    from embexp.vectors.transforms.steps import TableRows
-    from embexp.vectors.transforms.transformation import Transformation
+    from embexp.vectors.transforms import TableRows, Transformation
 
     with tempfile.TemporaryDirectory() as cache:
         source = open_vectors(path, cache=Path(cache), non_finite=NonFinite.KEEP)

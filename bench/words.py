@@ -79,13 +79,13 @@ def written(directory: Path, folder: Path) -> Path:
 
 def spearman(file: Path, pairs: list[Path], folder: Path) -> float:
     """The mean of Spearman's coefficients with people's similarities, over files of pairs."""
-    from embexp.vectors import quality, word_tests
+    from embexp.vectors import quality
     from embexp.vectors.file_source import open_vectors
 
     source = open_vectors(file, cache=folder)
     assert source.tokens is not None
-    lookup = word_tests.Lookup(source.tokens, rows=300_000)
-    found = [quality.similarity(source, lookup, word_tests.read_pairs(each)) for each in pairs]
+    lookup = quality.Lookup(source.tokens, rows=300_000)
+    found = [quality.similarity(source, lookup, quality.read_pairs(each)) for each in pairs]
     return float(np.mean([each.spearman for each in found]))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints import store
+from embexp.checkpoints import store, streaming
 from tests.exact_rules import Values
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -31,3 +32,8 @@ def tables(directory: Path) -> dict[str, Values]:
             name, _, slot = key.removeprefix("embedding/").partition(".S")
             found.setdefault(name, {})[slot or None] = values
     return found
+
+
+def write_checkpoint(checkpoint: Any, directory: Path) -> Path:
+    """Writes a `tf.train.Checkpoint` as runs do, in the place of an older one of that name."""
+    return store.write_by(lambda prefix: streaming.write(checkpoint, prefix), directory)

@@ -87,7 +87,7 @@ def with_jobs(folder: Path) -> Path:
 
 def _serve(listening: socket.socket) -> None:
     """Forks for each command that asks, for ever."""
-    from embexp.system import digests, environment, processes
+    from embexp.system import digests, environment, machine
 
     environment.load_tensorflow()
     import embexp
@@ -105,7 +105,7 @@ def _serve(listening: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, _reap)
     while True:
         asking, _ = listening.accept()
-        if processes.fork() == 0:
+        if machine.fork() == 0:
             listening.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             with asking:
@@ -144,14 +144,14 @@ def _answer(asking: socket.socket) -> None:
 
 def _run(name: str, words: list[str], directory: str, variables: dict[str, str], executable: str) -> int:
     """What the command does, with `executable` as its `sys.executable`; its exit status."""
-    from embexp.system import processes
+    from embexp.system import machine
 
     sys.executable = executable
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(variables)
-    if processes.VARIABLE in variables:  # its parent here is the process that waits for it
-        os.environ[processes.VARIABLE] = str(os.getppid())
+    if machine.VARIABLE in variables:  # its parent here is the process that waits for it
+        os.environ[machine.VARIABLE] = str(os.getppid())
     sys.argv = [name, *words]
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=stream.isatty())

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from embexp.config import resources
+from embexp.data import datasets
 from embexp.data import datasets as forms
-from embexp.data import fetching
 from embexp.data.datasets import DATA_SETS, DataSet, Remote
 from tests.loopback import Server
 
@@ -39,7 +39,7 @@ def no_proxies(patch: pytest.MonkeyPatch) -> None:
 def use_folder(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Has data sets fetched anew, past any proxy, and kept in a folder."""
     no_proxies(patch)
-    patch.setenv(fetching.VARIABLE, str(folder))
+    patch.setenv(datasets.VARIABLE, str(folder))
     patch.setattr(resources, "_failed", {})
 
 

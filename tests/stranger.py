@@ -34,10 +34,10 @@ VOTE = Task(
     "vote",
     described="A vote, 0 or 1.",
     labels=Labels.BINARY,
-    loss="embexp.training.models.losses:of_labels",
+    loss="embexp.training.models:of_labels",
     reference="embexp.fields.columns.constants:OF_BINARY",
     evaluator="embexp.fields.columns.evaluation:LabelEvaluator",
-    serving="embexp.fields.columns.serving:model",
+    serving="embexp.fields.columns.models:model",
     settings="vote",
     metrics=(
         Metric("log_loss", Direction.LOWER, f"{_METRICS}:log_loss", "embexp.fields.columns.constants:log_loss"),

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from embexp.errors import CheckpointError, DataError
 from embexp.system import files
-from embexp.system.tensor_bundle import first_format, location
+from embexp.system.tensor_bundle import index as bundle_index
 from embexp.system.tensor_bundle.increments import require_whole
 from embexp.system.tensor_bundle.index import data_file, data_files, read_encoded, read_index
 from embexp.system.tensor_bundle.writer import index_content, object_index
@@ -48,9 +48,9 @@ def index_of(path: Path | str, *, as_objects: bool = True) -> Path:
 
     Raises:
         CheckpointError: it is incremental.
-        DataError: there is none; or one of the first format (V1), which is converted, is damaged.
+        DataError: there is none.
     """
-    index = first_format.index_of(find(Path(path)))
+    index = find(Path(path))
     require_whole(index)
     return object_index(index.parent) if as_objects and index.name == f"{CHECKPOINT_NAME}.index" else index
 
@@ -67,15 +67,11 @@ def files_of(index: Path) -> tuple[Path, ...]:
 def find(path: Path) -> Path:
     """The `.index` file of the TensorFlow checkpoint that a path stands for, see `open_checkpoint`.
 
-    Of a checkpoint of the first format (V1) it is its own path, as that is not converted.
-
     Raises:
         DataError: there is none.
     """
     prefix = _ENDING.sub("", path.name)
     beside = path.parent / f"{prefix}.index"
-    if not beside.is_file() and first_format.is_first_format(path.parent / prefix):
-        return path.parent / prefix
     if beside.is_file() or prefix != path.name:
         return beside
     if not path.is_dir():
@@ -103,11 +99,9 @@ def _of_run(checkpoints: Path) -> list[Path]:
 
 
 def _newest(folder: Path) -> Path | None:
-    """The index of the newest checkpoint in a folder, or a file of the first format; None: it has none."""
-    found = location.indexes_in(folder)
-    if not found:
-        return location.marked_first_format(folder)
-    if len(found) > 1 and (marked := location.marked_latest(folder)) in found:
+    """The index of the newest checkpoint in a folder; None: it has none."""
+    found = bundle_index.indexes_in(folder)
+    if len(found) > 1 and (marked := bundle_index.marked_latest(folder)) in found:
         return marked
     return max(found, key=lambda index: index.stat().st_mtime_ns, default=None)
 
@@ -212,10 +206,10 @@ def mark_latest(prefix: Path, *, only_first: bool = False) -> None:
         CheckpointError: the file can't be written; the checkpoint is whole.
     """
     folder = prefix.parent
-    if only_first and os.path.lexists(folder / location.STATE):
+    if only_first and os.path.lexists(folder / bundle_index.STATE):
         return
     try:
-        location.mark_latest(folder, [*(each for each in location.marked(folder) if each != prefix), prefix])
+        bundle_index.mark_latest(folder, [*(each for each in bundle_index.marked(folder) if each != prefix), prefix])
     except OSError as error:
         reason = error.strerror or error
         raise CheckpointError(

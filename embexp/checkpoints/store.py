@@ -21,7 +21,8 @@ from typing import Any
 from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path
 from embexp.errors import CheckpointError, DataError, EmbexpError
 from embexp.system import files, machine_faults
-from embexp.system.tensor_bundle import increments, location
+from embexp.system.tensor_bundle import increments
+from embexp.system.tensor_bundle import index as bundle_index
 from embexp.system.tensor_bundle.increments import is_incremental
 from embexp.system.tensor_bundle.index import index_of, prefix_of
 from embexp.system.tensor_bundle.writer import hard_linked, object_index
@@ -141,9 +142,9 @@ def mark_latest(checkpoints: Path, kept: Sequence[Path], latest: Path) -> None:
     prefixes = [each / CHECKPOINT_NAME for each in (*(each for each in kept if each != latest), latest)]
     whole = [each for each in prefixes if index_of(each).is_file() and not is_incremental(each)]
     if whole:
-        location.mark_latest(checkpoints, whole)
+        bundle_index.mark_latest(checkpoints, whole)
     else:
-        location.unmark(checkpoints)
+        bundle_index.unmark(checkpoints)
 
 
 def remove(directory: Path) -> None:
@@ -159,16 +160,6 @@ def remove(directory: Path) -> None:
     files.to_disk(directory.parent)  # likewise, what is left under the other name
 
 
-def write(checkpoint: Any, directory: Path) -> Path:
-    """Writes a `tf.train.Checkpoint` into `directory`, which appears whole or not at all, and returns it.
-
-    An older checkpoint of that name is replaced.
-    """
-    from embexp.checkpoints import streaming
-
-    return write_by(lambda prefix: streaming.write(checkpoint, prefix), directory)
-
-
 def write_by(
     write_to: Callable[[str], object],
     directory: Path,
@@ -176,7 +167,9 @@ def write_by(
     finish: Callable[[Path], object] = lambda temporary: None,
     whole: Whole = files.atomic_directory,
 ) -> Path:
-    """Has `write_to(prefix)` write a checkpoint into `directory`, as `write` does.
+    """Has `write_to(prefix)` write a checkpoint into `directory`, which appears whole or not at all, and returns it.
+
+    An older checkpoint of that name is replaced.
 
     Args:
         write_to: writes the files of a prefix whose path TensorFlow takes as it is.

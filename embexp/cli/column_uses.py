@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 from embexp.config.patterns import is_pattern
 from embexp.data.files.dialect import NULLS
-from embexp.data.files.forms import Value
-from embexp.data.files.samples import ColumnFacts, Kind, Sample
+from embexp.data.files.samples import ColumnFacts, Kind, Sample, Value
 from embexp.data.files.text_table import seconds_of
 from embexp.errors import CommandLineError
-from embexp.specs.data.choices import DATE_PARTS
-from embexp.specs.data.sources import POSITIVE
+from embexp.specs.data import DATE_PARTS, POSITIVE
 
 if TYPE_CHECKING:
     from embexp.data.leaks import Leak

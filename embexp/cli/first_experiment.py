@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from embexp.cli.column_uses import Prediction, Role, Use, Wishes, interaction, made_of_dates, only_text
-from embexp.data.files.forms import DateFacts
-from embexp.data.files.samples import ColumnFacts, Kind, Sample
+from embexp.data.files.samples import ColumnFacts, DateFacts, Kind, Sample
 
 SMALLEST_DIM, LARGEST_DIM, _LARGEST_SHARED_DIM = 4, 64, 32
 _BUCKETS, _QUARTILES = 32, 4

@@ -32,7 +32,7 @@ from embexp.reports.jobs import in_use
 from embexp.specs.run import RunSpec, allow_fields
 from embexp.sweeps import jobs, progress
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.system import environment, interruption, machine_faults, printable, processes, slurm
+from embexp.system import environment, interruption, machine, machine_faults, printable, slurm
 from embexp.system.printable import print
 from embexp.training.listeners import Listener
 
@@ -43,7 +43,7 @@ _PATIENCE = 15.0
 def main() -> int:
     """Runs the job as it is planned; the output goes to the job's run.log."""
     sweep, number = Path(sys.argv[1]), int(sys.argv[2])
-    become_job(processes.parent())  # elsewhere, the worker of the launcher
+    become_job(machine.parent())  # elsewhere, the worker of the launcher
     if sys.argv[3:] != ["--elsewhere"]:
         return execute(sweep, _planned(sweep, number))
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # by which submitit's worker hears of a time limit
@@ -148,8 +148,8 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
 
 def become_job(parent: int) -> None:
     """Prepares this process for a job: it ends with its parent, and signals interrupt it whatever its parent does."""
-    processes.die_with_parent(parent)
-    processes.be_expendable()
+    machine.die_with_parent(parent)
+    machine.be_expendable()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in interruption.NUMBERS:
         signal.signal(number, signal.SIG_DFL)  # which the server ignores
@@ -161,7 +161,7 @@ def serve() -> None:
     """Serves until the sweep closes its end of the socket."""
     for number in interruption.NUMBERS:
         signal.signal(number, signal.SIG_IGN)  # meant for the sweep, which ends its jobs
-    processes.die_with_parent(processes.parent())  # while it imports, it does not notice that the socket is closed
+    machine.die_with_parent(machine.parent())  # while it imports, it does not notice that the socket is closed
     asking = socket.socket(fileno=os.dup(0))
     environment.load_tensorflow()
     import embexp.reports.tensorboard  # which takes half a second in each job otherwise
@@ -202,7 +202,7 @@ class _Server:
         signal.pthread_sigmask(
             signal.SIG_BLOCK, interruption.NUMBERS
         )  # one that comes now waits until the job can take it
-        pid = processes.fork()
+        pid = machine.fork()
         if pid == 0:
             status = 1
             try:

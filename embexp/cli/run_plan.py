@@ -23,11 +23,10 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import RuntimeKind
-from embexp.specs.studies.choices import NoStudy
+from embexp.specs.studies import NoStudy
 from embexp.specs.tables import Storage, Table
-from embexp.specs.transforms.steps import Fit
-from embexp.system import environment, machine, terminal
-from embexp.system.stores import places
+from embexp.specs.transforms import Fit
+from embexp.system import environment, machine, stores, terminal
 from embexp.system.terminal import byte_size, say
 from embexp.training.progress import duration
 from embexp.vectors.pretrained import checks
@@ -188,7 +187,7 @@ def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
     length.append(f"{train.steps:,} steps" if train.steps is not None else "")
     dense = spec.dense_optimizer
     yield "run", f"{spec.name}: task {spec.task}, seed {spec.seed}"
-    yield "data", places.named(source_of(spec.data).description().headline)
+    yield "data", stores.named(source_of(spec.data).description().headline)
     if shown := spec.data.described_numbers():
         yield "numbers", shown
     yield "model", f"{spec.model.kind}, dense optimizer {dense.kind} (learning rate {dense.learning_rate:g})"

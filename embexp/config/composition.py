@@ -42,9 +42,9 @@ from embexp.errors import Code, CombinationFault, ConfigError, Fault, UsageError
 from embexp.specs import arguments, fields, run, tasks
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
-from embexp.specs.transforms.chain import in_short, replaced
+from embexp.specs.transforms import in_short, replaced
 from embexp.system.printable import print
-from embexp.system.stores.objects import is_url
+from embexp.system.stores import is_url
 
 _OWN_LAUNCHER = "embexp"
 _EXISTING = "output.existing"

@@ -13,16 +13,15 @@ from embexp.config import composition
 from embexp.config.named_code import Permission
 from embexp.data.columns import columns_of
 from embexp.data.files import frames
+from embexp.data.files.arrow_table import ParquetTable
 from embexp.data.files.table_files import NOT_RECORDED
 from embexp.data.sources.columnar import ColumnarSource
-from embexp.data.sources.parquet import ParquetTable
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, Fault, UsageError
 from embexp.records.folder import OWN, RECORDED_DATA
-from embexp.specs.data.choices import CSV, Parquet, Typed
-from embexp.specs.data.sources import GivenFiles
+from embexp.specs.data import CSV, GivenFiles, Parquet, Typed
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import NoStudy
+from embexp.specs.studies import NoStudy
 
 _SPLITS = tuple(GivenFiles.model_fields)
 _WHOLE = "data"

@@ -32,8 +32,8 @@ from embexp.config.messages import (
 from embexp.config.named_code import Permission
 from embexp.errors import Fault
 from embexp.specs.running import Launching
-from embexp.system import redaction
-from embexp.system.redaction import masked
+from embexp.system import printable
+from embexp.system.printable import masked
 
 _KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
 _IN_RUNS = {
@@ -65,7 +65,7 @@ def secret_faults(content: Mapping[str, Any], prefix: str = "") -> Iterator[Faul
     """The faults of texts that hold a secret: a run records its config."""
     for place, key, value in named_code.texts(content):
         path = f"{prefix}{place}"
-        named = path.startswith("hydra.job.env_set.") or redaction.SURE.search(key)
+        named = path.startswith("hydra.job.env_set.") or printable.SURE.search(key)
         shown = masked(value, key if named and "${" not in value else "")
         if shown != value:
             rule = "it holds a password, a key or a token, and a run records its config"

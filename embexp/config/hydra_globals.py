@@ -28,7 +28,7 @@ from embexp.config.folders import at, paths
 from embexp.config.messages import causes, did_you_mean, first_line, format_value
 from embexp.errors import ConfigError, Fault
 from embexp.specs.tracking import MLFLOW
-from embexp.system.redaction import SURE, masked
+from embexp.system.printable import SURE, masked
 
 VERSION_BASE = "1.3"
 JOB_NAME = "embexp"

@@ -33,7 +33,7 @@ from embexp.config.folders import Folders, Outline, checked, find, of_text, outl
 from embexp.config.hydra_job import Callbacks
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import ConfigError, Fault
-from embexp.system.redaction import masked_override
+from embexp.system.printable import masked_override
 
 COMPOSITION_ERRORS = (
     HydraException,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from embexp.system.redaction import without_secrets
+from embexp.system.printable import without_secrets
 
 _LONGEST = 60
 _PLAIN = re.compile(r"[A-Za-z_/][\w./:-]*")

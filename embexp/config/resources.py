@@ -16,11 +16,11 @@ from pydantic import ValidationError
 from embexp.config import validate
 from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.named_code import Permission
-from embexp.data import datasets, fetching
+from embexp.data import datasets
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs import footprint, metrics, tracking, vocabularies
+from embexp.specs import footprint, tasks, tracking, vocabularies
 from embexp.specs.base import NamedCode, Scope, Spec, is_complete, known_or, named_code, where_known
-from embexp.specs.data.choices import Clicks, Data, named_paths
+from embexp.specs.data import Clicks, Data, named_paths
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import Model
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample, named_files
@@ -28,9 +28,8 @@ from embexp.specs.run import RunSpec, data_of
 from embexp.specs.running import Output, RuntimeKind, VectorTests
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
-from embexp.system import caching, foreign, machine, user_code
-from embexp.system.stores import places
-from embexp.system.stores.objects import is_url
+from embexp.system import caching, files, machine, stores, user_code
+from embexp.system.stores import is_url
 
 _BYTES = 32
 """Of an example of a click log in the cache, without its history: ids, splits, label, probability, division."""
@@ -77,14 +76,12 @@ def faults(
         lambda: _code_faults(named_code(spec), permission),
         lambda: _own_metric_faults(name for name, each in spec.metrics.items() if each.function is not None),
         lambda: _raised(
-            lambda: metrics.watched(
+            lambda: tasks.watched(
                 spec.task, spec.train.early_stopping.metric, spec.task.cutoffs_of(spec), spec.further_metrics
             )
         ),
         lambda: _raised(
-            lambda: metrics.objectives(
-                spec.task, spec.sweep.objective, spec.task.cutoffs_of(spec), spec.further_metrics
-            )
+            lambda: tasks.objectives(spec.task, spec.sweep.objective, spec.task.cutoffs_of(spec), spec.further_metrics)
         ),
         lambda: _runtime_faults(spec.runtime.kind),
         lambda: _tracking_faults(spec.tracking),
@@ -94,10 +91,10 @@ def faults(
         rules.append(lambda: tracking.address_faults(spec))
     if look_at_data:
         rules += [
-            lambda: places.faults({**({} if data is None else named_paths(data)), **files}),
+            lambda: stores.faults({**({} if data is None else named_paths(data)), **files}),
             lambda: _url_faults(here_only),
         ]
-    later = look_at_data and not places.are_here(files.values())  # dims are known when the file is here
+    later = look_at_data and not stores.are_here(files.values())  # dims are known when the file is here
     if not later:
         rules.insert(1, of_model)
     found, rules = list(where_known(*rules)), []
@@ -119,7 +116,7 @@ def faults(
             lambda: _disk_faults(data, spec.features, spec.output.cache),
         ]
     found += where_known(*rules)
-    return places.with_urls(found)
+    return stores.with_urls(found)
 
 
 def _complete(spec: Spec, name: str) -> Any:
@@ -173,7 +170,7 @@ def _model_faults(
 
 def _own_metric_faults(own: Iterable[str]) -> Iterator[Fault]:
     for name in own:
-        if any(each.is_named(name) for each in metrics.every() if not each.listed):
+        if any(each.is_named(name) for each in tasks.every_metric() if not each.listed):
             yield Fault(f"metrics.{name}", repr(name), "embexp has a metric of that name", "choose another name")
 
 
@@ -190,12 +187,12 @@ def _tracking_faults(settings: tracking.Tracking) -> Iterator[Fault]:
     if isinstance(settings, tracking.MLflow):
         uri = tracking.chosen(settings.uri)
         place, is_folder = tracking.local_path(uri), tracking.scheme_of(uri) == "file"
-        if place is not None and (why := foreign.store(place, is_folder=is_folder)):
+        if place is not None and (why := files.store(place, is_folder=is_folder)):
             yield Fault("tracking.uri", str(place), why, "name another, such as tracking.uri=sqlite:///tracked.db")
 
 
 def _cache_faults(cache: Path) -> Iterator[Fault]:
-    if why := foreign.cache(cache):
+    if why := files.cache(cache):
         yield Fault("output.cache", str(cache), why, f"name a folder of its own, such as output.cache={cache}/cache")
 
 
@@ -208,7 +205,7 @@ def _data_faults(
     cache: Path,
     fetch: bool,
 ) -> Iterator[Fault]:
-    if data is None or not (fetch or fetching.are_here(data)):
+    if data is None or not (fetch or datasets.are_here(data)):
         return
     from embexp.data.columns import columns_of
     from embexp.data.sources.source import source_of
@@ -375,7 +372,7 @@ def fill_path(container: Mapping[str, Any]) -> list[Fault]:
     if name is None or data.get("kind") == _WITHOUT_FILES:
         return []
     given = data.get("path")
-    data["path"] = str(fetching.place(name) if name in datasets.DATA_SETS else fetching.folder() / name)
+    data["path"] = str(datasets.place(name) if name in datasets.DATA_SETS else datasets.folder() / name)
     if given in (*_MISSING, data["path"]):
         return []
     rule = f"data.path is given as well: {format_value(given)}"
@@ -405,12 +402,12 @@ def _ensure(data: Data, cache: Path) -> None:
     """
     name = getattr(data, "fetch", None)
     if name is None:
-        return fetching.ensure(data, cache=cache)
+        return datasets.ensure(data, cache=cache)
     before = _failed.get(name)
     if before is not None and time.monotonic() < before[0] + _AGAIN_SECONDS:
         raise ConfigError(before[1])
     try:
-        fetching.fetch(name)
+        datasets.fetch(name)
     except DataError as error:
         faults = [Fault("data.fetch", format_value(name), error.rule, error.remedy)]
         _failed[name] = (time.monotonic(), faults)
@@ -437,8 +434,8 @@ def data_columns(container: Mapping[str, Any]) -> Sequence[str]:
         path = ".".join(["data", *(str(part) for part in first["loc"][1:])])
         raise ConfigError([Fault(path, "invalid", validate.rule_of(first))]) from None
     folder = caching.cache_folder(cache if isinstance(cache, str) else None)
-    if faults := [*places.faults(named_paths(data)), *_cache_faults(folder)]:
+    if faults := [*stores.faults(named_paths(data)), *_cache_faults(folder)]:
         raise ConfigError(faults)
     _ensure(data, folder)
-    with places.naming_urls():
+    with stores.naming_urls():
         return source_of(data).column_names()

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.data.columns import Columns
-from embexp.data.example_weights import ExampleWeights
-from embexp.data.examples import Examples, History, ListColumn
+from embexp.data.examples import Examples, ExampleWeights, History, ListColumn
 from embexp.data.splits import Order, batch_groups
 from embexp.system import arrays, digests
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from embexp.data.examples import Layout, SplitsWriter
 from embexp.data.splits import key_of, mix, permuted
-from embexp.specs.data.choices import Clicks
+from embexp.specs.data import Clicks
 from embexp.system import digests
 from embexp.system.arrays import ArrayWriter
 from embexp.system.parallel import Progress

@@ -8,8 +8,7 @@ from datetime import date, timedelta
 from types import MappingProxyType
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data.choices import Columnar, Data, MissingLabel
-from embexp.specs.data.sources import NumericColumn
+from embexp.specs.data import Columnar, Data, MissingLabel, NumericColumn
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
 from embexp.specs.vocabularies import Buckets, SettledRules, normalized_text, settled

@@ -1,34 +1,44 @@
-"""The public data sets known by name: where their owners have them, their digests, and what is made of their files.
-
-A digest here is one that the owners publish next to the file, or one that a widely used library checks its own
-downloads against; the comment at each says which. Nothing is listed whose content changes under the same name.
+"""The public data sets known by name, which datasets.yaml lists, and what is made of their files.
 
 From the files of public data sets to the form that a source reads: RecBole's atomic files, triples, texts. Only members
 of archives that are named here are read, and they are written under names of this module, so no archive says where
 something is written. What is read has been compared with a digest.
+
+Data sets by name (`data.fetch`): found on this machine, or fetched from their owners, and kept.
+
+A data set is kept in a folder `NAME-DIGEST` of `folder()`, made once and whole (`system/caching.py`): of several
+processes one fetches, and the others wait for it. Nothing is fetched unless its name is asked for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
+import importlib.util
 import io
+import os
 import re
 import shutil
+import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from embexp.errors import ConfigError, DataError, Fault
+import yaml
+
+from embexp.errors import ConfigError, DataError, Fault, read_by_library
+from embexp.specs.data import Columnar, Data, named_paths, with_paths
+from embexp.system import caching, digests, files, machine_faults, stores
+from embexp.system.locks import FileLock
+from embexp.system.parallel import Progress
 
 FORMAT = 1
 """Version of what is made of the owners' files; raised when that changes."""
 
-_RESEARCH = "for research; no redistribution, no commercial use without permission"
-_SHARED = "for research; redistribution under the same terms, no commercial use without permission"
 Write = Callable[[Mapping[str, Path], Path], None]
 """Called with the owners' files by name, and an empty folder to fill; it reads what the digests have vouched for."""
 _LARGEST = 1 << 30
@@ -249,179 +259,35 @@ def _write(path: Path, header: str, rows: Rows) -> None:
         out.writelines("\t".join(" ".join(field.split()) for field in row) + "\n" for row in rows)
 
 
-def _movielens(name: str, about: str, terms: str, size: int, digest: str, write: Write) -> DataSet:
-    return DataSet(
-        about=f"MovieLens ratings of films: {about}",
-        terms=terms,
-        page="https://grouplens.org/datasets/movielens/",
-        files=(Remote(f"https://files.grouplens.org/datasets/movielens/{name}.zip", size, digest),),
-        kinds=("recbole",),
-        experiments=("movielens", "movielens_recommendation"),
-        write=write,
-    )
-
-
-def _graph(about: str, terms: str, page: str, files: tuple[Remote, ...], experiments: tuple[str, ...]) -> DataSet:
-    return DataSet(about, terms, page, files, ("triples",), experiments, copies)
-
-
-def _of_pykeen(name: str, *files: tuple[str, int, str]) -> tuple[Remote, ...]:
-    base = f"https://raw.githubusercontent.com/pykeen/pykeen/v1.11.1/src/pykeen/datasets/{name}"
-    return tuple(
-        Remote(f"{base}/{file}", size, f"sha256:{digest}", ("pykeen", f"datasets/{name}/{file}"))
-        for file, size, digest in files
-    )
-
-
-_SMALL_GRAPH = ("knowledge_graph", "new_entities")
-_PYKEEN = "carried by PyKEEN (MIT), which names the authors"
-_PYKEEN_PAGE = "https://pykeen.readthedocs.io/en/stable/reference/datasets.html"
-_GRAPHS = "https://raw.githubusercontent.com/DeepGraphLearning/KnowledgeGraphEmbedding"
-_WN18RR = f"{_GRAPHS}/617062aaedf53bf4d6b44450a580a96dc30e0632/data/wn18rr"
-_FB15K_237 = f"{_GRAPHS}/master/data/FB15k-237"
-
-DATA_SETS: dict[str, DataSet] = {
-    # GroupLens publishes NAME.zip.md5 next to each archive. The sha256 and the sizes, but for ml-32m, are those of
-    # tensorflow_datasets/url_checksums/movielens.txt; ml-32m has the md5 of GroupLens. ml-latest and ml-latest-small
-    # change under their names.
-    "ml-100k": _movielens(
-        "ml-100k",
-        "100,000, by 943 users",
-        _RESEARCH,
-        4_924_029,
-        "sha256:50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
-        partial(movielens, "ml-100k", ML_100K),
-    ),
-    "ml-1m": _movielens(
-        "ml-1m",
-        "1 million, by 6,040 users",
-        _RESEARCH,
-        5_917_549,
-        "sha256:a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
-        partial(movielens, "ml-1m", ML_1M),
-    ),
-    "ml-20m": _movielens(
-        "ml-20m",
-        "20 million, by 138,493 users",
-        _SHARED,
-        198_702_078,
-        "sha256:96f243c338a8665f6bcc89c53edf6ee39162a846940de6b7c8c48aeada765ff3",
-        partial(movielens, "ml-20m", ML_CSV),
-    ),
-    "ml-25m": _movielens(
-        "ml-25m",
-        "25 million, by 162,541 users",
-        _SHARED,
-        261_978_986,
-        "sha256:8b21cfb7eb1706b4ec0aac894368d90acf26ebdfb6aced3ebd4ad5bd1eb9c6aa",
-        partial(movielens, "ml-25m", ML_CSV),
-    ),
-    "ml-32m": _movielens(
-        "ml-32m",
-        "32 million, by 200,948 users",
-        _SHARED,
-        238_950_008,
-        "md5:d472be332d4daa821edc399621853b57",
-        partial(movielens, "ml-32m", ML_CSV),
-    ),
-    # The digests are those of the RECORD of PyKEEN 1.11.1.
-    "kinships": _graph(
-        "kinship among 104 people of the Alyawarra, 25 relations",
-        _PYKEEN,
-        _PYKEEN_PAGE,
-        _of_pykeen(
-            "kinships",
-            ("train.txt", 208_710, "738612111a6acf0e39662bde24c7e72a4d1edf20931beea077da367dda689731"),
-            ("valid.txt", 26_088, "c56f8630a583178b1e569f11a64aa535ae1ce0b0912d8b1e24716be2b37f04da"),
-            ("test.txt", 26_255, "05e5733265761d55be9c05bfaff5a8d0808df46f9c1e9d66cc3f2fe114e43d88"),
-        ),
-        _SMALL_GRAPH,
-    ),
-    "nations": _graph(
-        "relations of 14 countries, 55 relations",
-        _PYKEEN,
-        _PYKEEN_PAGE,
-        _of_pykeen(
-            "nations",
-            ("train.txt", 39_101, "0830fa9da8e5bba2ccdaa45b7bdc9130451ba66b09ff2708f35fccaf82473e57"),
-            ("valid.txt", 4_851, "2b337a62e51a2f45c283eac98a70d21b7e0e102136be1539b2a52c652a7b0530"),
-            ("test.txt", 4_951, "3971085165b47b6aeaec68058c6d8d98b3005e929db81268410b95ae4db770ab"),
-        ),
-        _SMALL_GRAPH,
-    ),
-    "umls": _graph(
-        "concepts of medicine (UMLS), 135 entities, 46 relations",
-        _PYKEEN,
-        _PYKEEN_PAGE,
-        _of_pykeen(
-            "umls",
-            ("train.txt", 260_013, "873ef4925516b83e7f6f8cc02b4be51d848828710a7f65a956f0ac4a9e452f35"),
-            ("valid.txt", 32_963, "025c98f8a4891e2a6582ec5b40ee0d904031edad9c52554522f4b7904820c98e"),
-            ("test.txt", 32_968, "a7eb529a3d2810fcc96341ccc97c625a5e202f8389673aa6bd317eeebbb79014"),
-        ),
-        _SMALL_GRAPH,
-    ),
-    # The md5 of the files are those that AmpliGraph (`load_wn18rr`) and TorchDrug (`WN18RR`) check.
-    "wn18rr": _graph(
-        "words of WordNet, 40,943 entities, 11 relations",
-        "WordNet's licence: free use with its notice",
-        "https://wordnet.princeton.edu/license-and-commercial-use",
-        (
-            Remote(f"{_WN18RR}/train.txt", 3_135_377, "md5:35e81af3ae233327c52a87f23b30ad3c"),
-            Remote(f"{_WN18RR}/valid.txt", 110_415, "md5:74a2ee9eca9a8d31f1a7d4d95b5e0887"),
-            Remote(f"{_WN18RR}/test.txt", 113_180, "md5:2b45ba1ba436b9d4ff27f1d3511224c9"),
-        ),
-        ("knowledge_graph_large",),
-    ),
-    # As for wn18rr (`load_fb15k_237`, `FB15k237`). The size of train.txt is not published: this is a bound, 4% above
-    # what its 272,115 lines take if they are as long as those of the others.
-    "fb15k-237": _graph(
-        "facts of Freebase, 14,541 entities, 237 relations",
-        "drawn from Freebase (CC BY) by Toutanova and Chen 2015; see their page",
-        "https://www.microsoft.com/en-us/download/details.aspx?id=52312",
-        (
-            Remote(f"{_FB15K_237}/train.txt", 21_000_000, "md5:c05b87b9ac00f41901e016a2092d7837"),
-            Remote(f"{_FB15K_237}/valid.txt", 1_303_101, "md5:6a94efd530e5f43fcf84f50bc6d37b69"),
-            Remote(f"{_FB15K_237}/test.txt", 1_519_499, "md5:f5bdf63db39f455dec0ed259bb6f8628"),
-        ),
-        ("knowledge_graph_large",),
-    ),
-    # Size and sha256: tensorflow_datasets/url_checksums/imdb_reviews.txt; torchtext checks the md5.
-    "imdb": DataSet(
-        about="50,000 reviews of films, positive or negative",
-        terms="published for research, by Maas et al. 2011; no licence is stated",
-        page="https://ai.stanford.edu/~amaas/data/sentiment/",
-        files=(
-            Remote(
-                "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
-                84_125_825,
-                "sha256:c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
-            ),
-        ),
-        kinds=("text", "skipgram"),
-        experiments=("text_classification", "skipgram"),
-        write=imdb,
-        path="imdb.tsv",
-    ),
-    # The size of the archive is that of TensorFlow's word2vec tutorial. Several public projects check this sha256, and
-    # Matt Mahoney's page has the md5 of the text, which is checked after unpacking.
-    "text8": DataSet(
-        about="17 million words of Wikipedia, without labels",
-        terms="Wikipedia's text: CC BY-SA",
-        page="https://mattmahoney.net/dc/textdata.html",
-        files=(
-            Remote(
-                "https://mattmahoney.net/dc/text8.zip",
-                31_344_016,
-                "sha256:a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
-            ),
-        ),
-        kinds=("skipgram",),
-        experiments=("skipgram",),
-        write=text8,
-        path="text8.txt",
-    ),
+_MAKE: Mapping[str, Callable[[str], Write]] = {
+    "movielens_100k": lambda name: partial(movielens, name, ML_100K),
+    "movielens_1m": lambda name: partial(movielens, name, ML_1M),
+    "movielens_csv": lambda name: partial(movielens, name, ML_CSV),
+    "copies": lambda name: copies,
+    "imdb": lambda name: imdb,
+    "text8": lambda name: text8,
 }
+"""What is made of the files of a data set, by the word in datasets.yaml, given its name."""
+
+
+def _listed() -> dict[str, DataSet]:
+    """What datasets.yaml lists."""
+    content = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return {name: _data_set(name, **each) for name, each in content.items()}
+
+
+def _data_set(
+    name: str, *, make: str, base: str, files: Mapping[str, Any], package: Sequence[str] = (), **about: Any
+) -> DataSet:
+    remotes = tuple(
+        Remote(base + file, size, digest, (package[0], f"{package[1]}/{file}") if package else None)
+        for file, (size, digest) in files.items()
+    )
+    lists: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in about.items()}
+    return DataSet(files=remotes, write=_MAKE[make](name), **lists)
+
+
+DATA_SETS = _listed()
 """By name."""
 
 
@@ -435,3 +301,246 @@ def named(name: str) -> DataSet:
         rule = "there is no data set of this name"
         raise ConfigError([Fault("data.fetch", repr(name), rule, f"the data sets are {', '.join(DATA_SETS)}")])
     return DATA_SETS[name]
+
+
+VARIABLE = "EMBEXP_DATA"
+"""Names the folder of the data sets."""
+SECONDS = 10.0
+"""A server that sends nothing for so long counts as out of reach."""
+_BLOCK_BYTES = 1 << 18
+
+
+class DownloadError(Exception):
+    """A file that could not be had; the message says why, without the URL."""
+
+
+def folder() -> Path:
+    """Where data sets are kept: `$EMBEXP_DATA`, or `datasets` in the user's cache of embexp."""
+    named = os.environ.get(VARIABLE)
+    found = Path(os.path.abspath(os.path.expanduser(named))) if named else caching.cache_folder(None) / "datasets"
+    machine_faults.name_place(found, f"the variable {VARIABLE}")
+    return found
+
+
+def place(name: str) -> Path:
+    """What `data.path` is for a data set: a file or folder, which is there once it was fetched.
+
+    Raises:
+        ConfigError: there is no data set of this name.
+    """
+    found = named(name)
+    return caching.place_of(folder(), name, _key(found)) / found.path
+
+
+def by_hand(name: str, file: Remote) -> Path:
+    """Where a file is looked for before it is downloaded."""
+    return folder() / name / file.name
+
+
+def is_here(name: str) -> bool:
+    """Whether a data set was fetched, and its files are as they were made.
+
+    Raises:
+        ConfigError: there is no data set of this name.
+    """
+    kept = caching.place_of(folder(), name, _key(named(name)))
+    return caching.unchanged(kept) or (kept.is_dir() and caching.verified(kept))  # a copy has other stamps
+
+
+def fetch(name: str, progress: Progress | None = None) -> Path:
+    """Fetches a data set unless it is here.
+
+    Args:
+        progress: called as the work goes on; None: shown on standard error.
+
+    Returns:
+        What `data.path` is for it.
+
+    Raises:
+        ConfigError: there is no data set of this name.
+        DataError: it can't be had, or is not what it should be.
+        OSError: it can't be written.
+    """
+    if is_here(name):
+        return place(name)
+    if progress is not None:
+        return _fetch(name, named(name), progress)
+    from embexp.system import terminal  # rich, which a check of a config does not need
+
+    with terminal.shown_if_long(after=0.0) as shown:
+        return _fetch(name, named(name), shown)
+
+
+def located(data: Data) -> Data:
+    """A description of data with the paths that its `fetch`, or URLs, stand for on this machine; nothing is fetched."""
+    name = getattr(data, "fetch", None)
+    return with_paths(data, stores.local) if name is None else data.model_copy(update={"path": str(place(name))})
+
+
+def ensure(data: Data, *, cache: Path, progress: Progress | None = None) -> None:
+    """Fetches the data set, or the objects of a store, that a description of data names, if it names some.
+
+    Args:
+        cache: folder in which objects are kept.
+        progress: called as objects are fetched; None: shown on standard error.
+
+    Raises:
+        ConfigError: objects can't be had.
+        DataError: a data set can't be had; see `fetch`.
+    """
+    if (name := getattr(data, "fetch", None)) is not None:
+        fetch(name)
+    else:
+        stores.fetch(named_paths(data), cache=cache, flat=isinstance(data, Columnar), progress=progress)
+
+
+def are_here(data: Data) -> bool:
+    """Whether what a description of data names is on this machine, as far as this process knows."""
+    name = getattr(data, "fetch", None)
+    return stores.are_here(named_paths(data).values()) if name is None else is_here(name)
+
+
+def _key(data: DataSet) -> str:
+    return digests.of_json([FORMAT, [[file.name, file.digest] for file in data.files]])
+
+
+def _fetch(name: str, data: DataSet, progress: Progress) -> Path:
+    def make(empty: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=empty, prefix=".") as temporary:
+            found = {file.name: _file(name, file, Path(temporary), progress) for file in data.files}
+            progress(f"unpacking {name}", None)
+            _written(name, data, found, empty)
+
+    def wait() -> None:
+        progress(f"waiting for another process that fetches {name}", None)
+
+    with FileLock(folder() / f".{name}.lock", name).awaited(wait):
+        return caching.folder(folder(), name, _key(data), make) / data.path
+
+
+def _written(name: str, data: DataSet, found: Mapping[str, Path], empty: Path) -> None:
+    try:
+        with read_by_library(f"the files of {name} can't be unpacked"):
+            data.write(found, empty)
+    except DataError as error:
+        if isinstance(error.__cause__, OSError):  # the disk is full
+            raise error.__cause__ from None
+        raise
+
+
+def _file(name: str, file: Remote, temporary: Path, progress: Progress) -> Path:
+    """A file of a data set, as its digest says: one that was put here, of an installed package, or downloaded."""
+    placed = by_hand(name, file)
+    if placed.is_file():
+        _check(placed, file, "remove it, or put the right file there")
+        return placed
+    packaged = _packaged(file)
+    if packaged is not None and _digest(packaged, file) == file.digest:
+        return packaged
+    from embexp.system import terminal  # rich, which is rarely needed
+
+    target = temporary / file.name
+    label = f"fetching {file.url} ({terminal.byte_size(file.size)})"
+    progress(label, None)
+    remedy = f"download it elsewhere and put it at {placed}, or give data.path=… instead"
+    try:
+        download(file.url, target, limit=file.size, progress=lambda done: progress(label, min(1.0, done / file.size)))
+    except DownloadError as error:
+        raise DataError(f"{file.url} can't be fetched: {error}", remedy) from error
+    _check(target, file, f"the file has changed, or something on the way to it answers instead: {remedy}", of=file.url)
+    return target
+
+
+def download(url: str, to: Path, *, limit: int, progress: Callable[[int], None]) -> None:
+    """Writes what a URL holds into a new file, which the caller removes if this fails.
+
+    Args:
+        url: http or https; proxies are those of the environment.
+        limit: bytes that it may have at most.
+        progress: called with the bytes that are there so far.
+
+    Raises:
+        DownloadError: it can't be had, ends too early, or is larger than the limit.
+        OSError: the file can't be written.
+    """
+    import urllib.request  # not above: it takes long, and is rarely needed
+
+    request = urllib.request.Request(url, headers={"User-Agent": "embexp"})
+    with _of_server():
+        response = urllib.request.build_opener().open(request, timeout=SECONDS)  # with the proxies as they are now
+    with response:
+        header = response.headers.get("Content-Length", "")
+        length = int(header) if header.isdecimal() else None
+        if length is not None and length > limit:
+            raise DownloadError(f"the server offers {length:,} bytes, expected {limit:,}")
+        done = 0
+        with files.naming(to), to.open("xb") as file:
+            while True:
+                with _of_server():
+                    block = response.read(_BLOCK_BYTES)
+                if not block:
+                    break
+                done += len(block)
+                if done > limit:
+                    raise DownloadError(f"the server sends more than the {limit:,} bytes that were expected")
+                file.write(block)
+                progress(done)
+    if length is not None and done < length:
+        raise DownloadError(f"the connection ended after {done:,} of {length:,} bytes")
+
+
+@contextlib.contextmanager
+def _of_server() -> Iterator[None]:
+    """What goes wrong with a server inside the block becomes a DownloadError."""
+    import http.client
+
+    try:
+        yield
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a proxy that is no URL
+        raise DownloadError(_reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Why a server gave nothing, in a few words."""
+    import ssl
+    import urllib.error
+
+    if isinstance(error, urllib.error.HTTPError):
+        error.close()
+        return f"the server answers {error.code} {error.reason}".rstrip()
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, BaseException):
+        return _reason(error.reason)
+    if isinstance(error, TimeoutError):
+        return f"no answer for {SECONDS:.3g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid: {error.verify_message}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _check(path: Path, file: Remote, remedy: str, *, of: str | None = None) -> None:
+    """Raises DataError if a file has another digest than it should."""
+    found = _digest(path, file)
+    if found != file.digest:
+        raise DataError(f"{of or path} has the digest {found}, expected {file.digest}", remedy)
+
+
+def _digest(path: Path, file: Remote) -> str:
+    """The digest of a file, of the kind that is known of it."""
+    algorithm = file.digest.partition(":")[0]
+    with path.open("rb") as content:
+        found = hashlib.file_digest(content, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    return f"{algorithm}:{found.hexdigest()}"
+
+
+def _packaged(file: Remote) -> Path | None:
+    """The file in an installed package, which is not imported."""
+    if file.package is None:
+        return None
+    package, inside = file.package
+    found = importlib.util.find_spec(package)
+    for place in () if found is None else found.submodule_search_locations or ():
+        if (path := Path(place) / inside).is_file():
+            return path
+    return None

@@ -2,26 +2,49 @@
 
 Tokens become codes in the order in which they are first seen. Vocabularies turn codes into rows afterwards, when it is
 known which examples train. So a source is read once for all splits.
+
+Labels that are names of classes, such as `yes` and `no`, or `cat`, `cow` and `dog`, as numbers.
+
+Labels that tasks take, the names of classes, and metrics that labels leave undefined.
+
+The histories of users: the items of their training examples, in whatever example a user stands.
+
+How much each training example counts in the loss: its own weight times that of its class, 1 on average.
+
+The loss of a batch is the mean over its examples of weight times loss. Its expectation is the weighted mean over the
+training split, sum(w loss) / sum(w), as the weights are divided by their mean once, over the whole split. Divided by
+their sum in each batch instead, an example would count more in the batches that happen to have light ones. And as the
+mean is 1, steps are as long as without weights, whatever the unit of the weights.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import ArrayLike
 
-from embexp.data.columns import OF_LABELLED, Columns
+from embexp.data.columns import OF_LABELLED, SKIP_UNLABELLED, ClassNames, Columns
+from embexp.data.files.dialect import NULLS
+from embexp.data.files.text_table import is_number
 from embexp.data.vocabularies.token_keys import Codes, packed
-from embexp.errors import DataError
+from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.errors import ConfigError, DataError, Fault, excerpt
+from embexp.specs.base import summarize_names
+from embexp.specs.data import POSITIVE
+from embexp.specs.tasks import Labels, Task
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress, ahead
 
@@ -47,7 +70,7 @@ class Layout:
         dense: numeric columns, the columns of `dense.npy`, float32 [count, len(dense)].
         label: whether there is `labels.npy`, float32 [count], or [count, 1 + n] with n further labels.
         files: name and number of examples of each file, in order.
-        weighted: whether there is `example_weights.npy`, float32 [count].
+        weighted: whether there is `npy`, float32 [count].
         bucketed: columns of numbers for buckets, the columns of `bucketed.npy`, float32 [count, len(bucketed)].
         skipped: rows that have no label, and were left out.
     """
@@ -252,8 +275,6 @@ def encode(
         known_classes: names of the classes of a finished run, by label; empty: they follow from the labels.
         part: whether others are put behind these examples: then names of classes, and groups, are written as they come.
     """
-    from embexp.data.class_labels import LabelNumbers
-
     names = None
     if columns.label is not None and columns.classes is not None:
         names = LabelNumbers(columns.classes, columns.label, known_classes)
@@ -387,3 +408,320 @@ def _matrix(columns: Sequence[np.ndarray], count: int, kind: type) -> np.ndarray
     for number, column in enumerate(columns):
         matrix[:, number] = column
     return matrix
+
+
+_MOST_CLASSES = 10_000
+"""More different labels are a mistake, such as an amount for task classification."""
+_MISSING = -1
+_ROWS = 1 << 20
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of classes, each once: by number if all are whole numbers, else by code point."""
+    distinct = set(names)
+    if not all(name.isascii() and name.isdigit() for name in distinct):
+        return tuple(sorted(distinct))
+    # As numbers, but not by `int`, which takes none of thousands of digits.
+    return tuple(sorted(distinct, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name)))
+
+
+class LabelNumbers:
+    """Numbers names of classes as they come; at the end, when all are known, gives each its label."""
+
+    def __init__(self, how: ClassNames, column: str, known: Sequence[str] = ()) -> None:
+        """Takes the rules.
+
+        Args:
+            column: of the label, for messages.
+            known: names of the classes of a finished run, by label; empty: they follow from the values.
+        """
+        self._how, self._column, self._known = how, column, tuple(known)
+        self._numbers: dict[str, int] = {}
+
+    def encode(self, values: pa.Array) -> np.ndarray:
+        """float32: the number of each value, in the order in which they come; -1 for a missing one.
+
+        Args:
+            values: text, numbers, truth values, or a dictionary of these.
+
+        Raises:
+            DataError: there are too many different values.
+        """
+        distinct = values if pa.types.is_dictionary(values.type) else pc.dictionary_encode(values)
+        names = [_name(value) for value in distinct.dictionary.to_pylist()]
+        numbers = [_MISSING if name is None else self._numbers.setdefault(name, len(self._numbers)) for name in names]
+        if len(self._numbers) > _MOST_CLASSES:
+            some = ", ".join(map(excerpt, islice(self._numbers, 3)))
+            raise DataError(
+                f"data.label: column {self._column!r} has over {_MOST_CLASSES:,} different values ({some}, …), which"
+                " can't be classes; name another column, or set task=regression for a number"
+            )
+        places = pc.fill_null(distinct.indices.cast(pa.int64()), len(numbers)).to_numpy(zero_copy_only=False)
+        found: np.ndarray = np.array([*numbers, _MISSING], np.float32)[places]
+        return found
+
+    def write(self, folder: Path) -> None:
+        """Writes the names in the order of their numbers, for `values_of_part`."""
+        (folder / CLASSES).write_text(json.dumps(list(self._numbers)), "utf-8")
+
+    def finish(self, folder: Path, layout: Layout) -> None:
+        """Writes the labels over their numbers, and the names of the classes.
+
+        Args:
+            folder: of the examples, with the numbers in `npy`.
+
+        Raises:
+            DataError: a label is missing or is none of the classes, or it is not known which value is label 1.
+        """
+        names = list(self._numbers)
+        self._check_numbers(names)
+        classes = self._two(names) if self._how.two else self._known or in_order(names)
+        labels = np.array([*(self._label(name, classes) for name in names), _MISSING], np.float32)
+        written = np.lib.format.open_memmap(folder / "labels.npy", "r+")
+        for start in range(0, len(written), _ROWS):
+            numbers = written[start : start + _ROWS].astype(np.int64)  # -1 is the last of `labels`
+            found = labels[numbers]
+            if len(wrong := np.flatnonzero(found < 0)):
+                number, place = int(numbers[wrong[0]]), layout.place(start + int(wrong[0]))
+                value = "nothing" if number == _MISSING else excerpt(names[number])
+                expected = f"one of the classes {summarize_names(classes)}"
+                if number == _MISSING:
+                    expected += f"; {SKIP_UNLABELLED}"
+                raise DataError(f"{place}: found {value} in column {self._column!r}, expected {expected}")
+            written[start : start + _ROWS] = found
+        written.flush()
+        (folder / CLASSES).write_text(json.dumps(classes), "utf-8")
+
+    def _check_numbers(self, names: Sequence[str]) -> None:
+        """Raises DataError for amounts; classes that are numbers are whole ones."""
+        if self._how.two or self._known or not all(map(is_number, names)):
+            return
+        if broken := [name for name in names if not float(name).is_integer()]:
+            raise DataError(
+                f"task classification needs classes as labels, names or whole numbers, and column {self._column!r} has"
+                f" numbers such as {broken[0]}; set task=regression, or name another column"
+            )
+
+    def _label(self, name: str, classes: Sequence[str]) -> int:
+        if self._how.positive is not None:
+            return int(name == self._how.positive)
+        return classes.index(name) if name in classes else _MISSING
+
+    def _two(self, names: Sequence[str]) -> tuple[str, str]:
+        """The names of labels 0 and 1."""
+        positive = self._how.positive
+        if self._known:
+            return self._known[0], self._known[1]
+        listed = summarize_names([excerpt(name) for name in in_order(names)])
+        if positive is not None:
+            if positive not in names:
+                raise DataError(f"data.positive={positive}: column {self._column!r} has no such value; it has {listed}")
+            others = [name for name in names if name != positive]
+            return (others[0] if len(others) == 1 else f"not {positive}"), positive
+        meant = {name.casefold(): name for name in names}
+        for yes, no in POSITIVE.items():
+            if len(names) == 2 and meant.keys() == {yes, no}:
+                return meant[no], meant[yes]
+        remedy = f"set data.positive to the value that is label 1, such as data.positive='{names[0] if names else 1}'"
+        if len(names) > 2:
+            remedy += ", or task=classification to tell all of them apart"
+        raise DataError(
+            f"task binary needs labels of 0 and 1, yes and no, or true and false, and column {self._column!r} has"
+            f" {listed}; {remedy}"
+        )
+
+
+def values_of_part(numbers: np.ndarray, folder: Path) -> pa.DictionaryArray:
+    """The values that `encode` had numbered in a part whose names `write` wrote."""
+    names = json.loads((folder / CLASSES).read_text("utf-8"))
+    return pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32(), mask=numbers < 0), pa.array(names, pa.string()))
+
+
+def _name(value: Any) -> str | None:
+    """The name of a class, from a value of the label; None if it is missing."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        if np.isnan(value):
+            return None
+        return str(int(value)) if value.is_integer() else str(value)
+    name = "" if value is None else str(value).strip()
+    return None if name in NULLS else name
+
+
+def undefined(task: Task, labels: ArrayLike, listed: Collection[str] = ()) -> dict[str, str]:
+    """The task's metrics that are undefined for these labels, each with the reason.
+
+    Args:
+        listed: keys of metrics that the config lists.
+    """
+    y = np.asarray(labels)
+    if not y.size or np.any(y != y.flat[0]):
+        return {}
+    reason = f"all {y.size:,} labels are {y.flat[0]:g}, and"
+    names = [name for name, metric, _ in task.named_metrics(listed=listed) if metric.both_classes]
+    return {name: f"{reason} {name.upper()} compares two classes" for name in names}
+
+
+def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) -> None:
+    """Checks that a task can be trained on these labels.
+
+    Args:
+        labels: of all examples, [N].
+        classes: number of classes, for classification; None: one more than the largest label.
+
+    Raises:
+        DataError: it can't.
+    """
+    match task.labels:
+        # Where candidates are compared, labels are made with the data.
+        case Labels.NUMBER | None:
+            return
+        case Labels.BINARY:
+            wrong = labels[(labels != 0) & (labels != 1)]
+            if wrong.size:
+                raise DataError(
+                    f"task binary needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
+                    f" {wrong[0]:g}; set data.positive to the value that is 1, data.label_threshold, or task=regression"
+                )
+        case Labels.CLASS:
+            # A label as large as the number of examples is a mistake, not the number of a class.
+            count = labels.size if classes is None else classes
+            wrong = labels[~((labels >= 0) & (labels < count) & (labels == np.floor(labels)))]
+            if wrong.size:
+                last = "" if classes is None else f" to {classes - 1}"
+                raise DataError(
+                    f"task classification needs the numbers of classes as labels, 0, 1, 2, …{last}, but {wrong.size:,}"
+                    f" of {labels.size:,} are others, such as {wrong[0]:g}"
+                )
+            if (labels.max() if classes is None else classes - 1) < 1:
+                raise DataError("task classification needs two classes to tell apart, but there is only one")
+
+
+def class_names(task: Task, labels: np.ndarray | None, named: Sequence[str]) -> tuple[str, ...]:
+    """The names of the classes by label; of task binary, if the data names them; none for other tasks.
+
+    Args:
+        named: the names in the source of data; without any, those of classification are named by their numbers.
+    """
+    if task.labels is Labels.BINARY:
+        return tuple(named)
+    if task.labels is not Labels.CLASS or labels is None:
+        return ()
+    return tuple(named) or tuple(str(number) for number in range(int(labels.max()) + 1))
+
+
+def with_histories(
+    examples: Examples, columns: Columns, train: np.ndarray, vocabularies: Mapping[str, Vocabulary]
+) -> Examples:
+    """The examples with the histories that the columns name, as Koren's SVD++ reads them (2008, eq. 15).
+
+    They are of the training split only, whatever example is read: an item of the validation or test split is in none.
+
+    Args:
+        train: int64, rows of the training split.
+        vocabularies: by table.
+    """
+    found = {}
+    for name, history in columns.histories.items():
+        users, items = examples.column(history.user, train), examples.column(history.column, train)
+        vocabulary = vocabularies[columns.ids[history.user]]
+        # The rows of unknown, rare and missing users stand for several people: they have no history.
+        known = users >= vocabulary.first
+        everyone, size = np.arange(vocabulary.size), int(items.max(initial=0)) + 1
+        lists = lists_of(users[known], items[known], everyone, size)
+        found[name] = History(lists.values.astype(np.int32), lists.splits, history.user)
+    return replace(examples, histories=found) if found else examples
+
+
+def lists_of(who: np.ndarray, what: np.ndarray, users: np.ndarray, size: int) -> ListColumn:
+    """Items below `size` by user of `users`, each once, rising; other users, and items of -1, are left out."""
+    place = np.minimum(np.searchsorted(users, who), len(users) - 1)
+    kept = (users[place] == who) & (what >= 0)
+    place, what = np.divmod(np.unique(place[kept] * size + what[kept]), size)
+    return ListColumn(what, np.searchsorted(place, np.arange(len(users) + 1)))
+
+
+_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class ExampleWeights:
+    """The weights of the examples in training.
+
+    Attributes:
+        own: of all examples, float32 [N], which may be memory-mapped; None: all count the same.
+        of_class: factors of the classes by label, float32 [C], by which the mean of all weights is 1; without classes
+            the factor of all examples, [1].
+        label_mean: the weighted mean of the labels of the training split.
+    """
+
+    own: np.ndarray | None
+    of_class: np.ndarray
+    label_mean: float
+
+
+def weights_of_examples(
+    labels: np.ndarray,
+    rows: np.ndarray,
+    own: np.ndarray | None,
+    of_classes: Literal["balanced"] | Mapping[str, float] | None,
+    classes: Sequence[str],
+) -> ExampleWeights | None:
+    """The weights by which a training split trains; None: all examples count the same.
+
+    Args:
+        labels: of all examples, float32 [N].
+        rows: int64, the training split.
+        own: weights of all examples, float32 [N]; None: there are none.
+        of_classes: balanced: all classes of the training split count the same in total, n / (C n_c) as in scikit-learn,
+            with the examples' own weights counted. By name: a class that is not there counts 1.
+        classes: names of the classes by label; empty where labels have no classes.
+
+    Raises:
+        ConfigError: there is no class of a name.
+        DataError: all weights are 0.
+    """
+    if own is None and of_classes is None:
+        return None
+    number = max(1, len(classes)) if of_classes is not None else 1
+    sums, means = np.zeros(number), np.zeros(number)
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        place = labels[some].astype(np.int64) if number > 1 else np.zeros(len(some), np.int64)
+        weights = np.ones(len(some)) if own is None else own[some].astype(np.float64)
+        sums += np.bincount(place, weights, minlength=number)
+        means += np.bincount(place, weights * labels[some], minlength=number)
+    if isinstance(of_classes, str):
+        factors = np.divide(1.0, sums, out=np.zeros(number), where=sums > 0)
+    else:
+        named = dict(of_classes or {})
+        _check_names(named, classes)
+        factors = np.array([named.get(name, 1.0) for name in classes]) if number > 1 else np.ones(1)
+    total = float(factors @ sums)
+    if total <= 0:
+        raise DataError(f"the weights of all {len(rows):,} training examples are 0: see data.weight")
+    return ExampleWeights(own, (factors * (len(rows) / total)).astype(np.float32), float(factors @ means) / total)
+
+
+def check_weights(weights: np.ndarray, rows: np.ndarray, split: str) -> None:
+    """Checks that something of a split counts.
+
+    Raises:
+        DataError: all weights are 0.
+    """
+    if len(rows) and not any(weights[rows[at : at + _AT_ONCE]].any() for at in range(0, len(rows), _AT_ONCE)):
+        raise DataError(f"the weights of all {len(rows):,} examples of the {split} split are 0: see data.weight")
+
+
+def _check_names(named: Mapping[str, float], classes: Sequence[str]) -> None:
+    faults = []
+    for name in named:
+        if name not in classes:
+            near = difflib.get_close_matches(name, classes, n=1)
+            rule = f"the classes of the data are {', '.join(classes[:20])}{', …' if len(classes) > 20 else ''}"
+            faults.append(
+                Fault(f"train.class_weights.{name}", repr(name), rule, f"did you mean {near[0]!r}?" if near else "")
+            )
+    if faults:
+        raise ConfigError(faults)

@@ -31,7 +31,7 @@ from embexp.data.sources.source import FORMAT
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, Vocabulary
 from embexp.errors import DataError
 from embexp.specs.base import summarize_names
-from embexp.specs.data.sources import Fill, NumericColumn, Transform
+from embexp.specs.data import Fill, NumericColumn, Transform
 from embexp.system import caching, digests, files
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.files import write_text

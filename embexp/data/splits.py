@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.specs.data.sources import DividedData, Split, SplitKind
+from embexp.specs.data import DividedData, Split, SplitKind
 from embexp.system import digests, parallel
 from embexp.system.arrays import ArrayWriter, mapped_array
 

@@ -23,15 +23,22 @@ import pyarrow as pa
 
 from embexp import errors
 from embexp.data import splits
-from embexp.data.class_labels import LabelNumbers, values_of_part
 from embexp.data.columns import Columns
-from embexp.data.examples import GROUP, Layout, SplitsWriter, no_examples, read_tokens
+from embexp.data.examples import (
+    GROUP,
+    LabelNumbers,
+    Layout,
+    SplitsWriter,
+    no_examples,
+    read_tokens,
+    values_of_part,
+)
 from embexp.data.files.table_files import Table
 from embexp.data.sources.columnar import CODES, ColumnarSource, Reading
 from embexp.data.sources.source import Source, cached, key_of
 from embexp.data.vocabularies.token_keys import Codes, packed
 from embexp.errors import Code, ConfigError, EmbexpError, Fault, RunError
-from embexp.specs.data.choices import Data
+from embexp.specs.data import Data
 from embexp.system import caching, digests, machine_faults
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress, ahead, at_once

@@ -14,10 +14,9 @@ from embexp.specs.fields import Field
 if TYPE_CHECKING:
     from embexp.errors import Fault
     from embexp.specs.base import Choice, Spec
-    from embexp.specs.data.choices import CSV, Columnar, Parquet
-    from embexp.specs.data.sources import DividedData
-    from embexp.specs.models.dense_model import Activation, DenseModel
-    from embexp.specs.studies.choices import StudyChoice
+    from embexp.specs.data import CSV, Columnar, DividedData, Parquet
+    from embexp.specs.models import Activation, DenseModel
+    from embexp.specs.studies import StudyChoice
     from embexp.specs.tasks import Compared, Direction, Labels, Metric, Task
 
 __all__ = [

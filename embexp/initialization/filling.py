@@ -20,11 +20,11 @@ from embexp.system import arrays
 from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import optimizers
 from embexp.tables.optimizers import DecayShares, RowGroups
-from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.split import MappedTable, SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_tables import TPUTable
+from embexp.tables.variables import SINGLE, Precision
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError
 from embexp.records import inventory
-from embexp.specs import fields
+from embexp.specs import fields, studies
 from embexp.specs.base import named_code
 from embexp.specs.run import RunSpec, not_allowed, recorded
-from embexp.specs.studies import choices
-from embexp.specs.studies.choices import NoStudy
+from embexp.specs.studies import NoStudy
 from embexp.system import files, locks, user_code
 from embexp.system.locks import FileLock
 from embexp.system.user_code import UserCode
@@ -175,7 +174,7 @@ class RunFolder:
         return {name: run for name, run in self._stages().items() if run.summary.exists()}
 
     def _stages(self) -> dict[str, RunFolder]:
-        return {name: RunFolder(self.path / name) for name in choices.folders()}
+        return {name: RunFolder(self.path / name) for name in studies.folders()}
 
     def recorded_spec(self) -> RunSpec:
         """The spec of the run, or of the study.

@@ -10,7 +10,7 @@ from typing import Any
 from embexp.specs import tasks
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import Strategy
-from embexp.specs.transforms.chain import as_project
+from embexp.specs.transforms import as_project
 from embexp.system import digests, machine
 
 _NONE: Mapping[str, str] = MappingProxyType({})

@@ -31,7 +31,7 @@ from embexp.records.folder import OF_SWEEPS
 from embexp.records.identity import Identity
 from embexp.system import environment as variables
 from embexp.system import machine
-from embexp.system.redaction import masked, masked_override
+from embexp.system.printable import masked, masked_override
 from embexp.system.user_code import UserCode
 
 _LONGEST_DIFF = 1_000_000

@@ -20,11 +20,10 @@ from embexp.records.identity import decides_nothing
 from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
 from embexp.reports.record import Record, Status, read_yaml
-from embexp.specs import metrics as metric_specs
-from embexp.specs import tasks
-from embexp.specs.studies import choices
+from embexp.specs import studies, tasks
+from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Direction
-from embexp.system.redaction import masked, masked_override
+from embexp.system.printable import masked, masked_override
 
 _UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED, Status.CANCELLED)
 """States of a ledger whose sweep was killed before it could note that the run has ended."""
@@ -224,7 +223,7 @@ def is_run(directory: Path) -> bool:
 def _stages_of_study(directory: Path) -> list[Path]:
     """The directories of a study's runs, in their order; none if it is no study."""
     kind = settings_of(_content(RunFolder(directory).spec)[0]).get("study.kind", "none")
-    runs = [directory / name for name in choices.folders()]
+    runs = [directory / name for name in studies.folders()]
     return [] if kind == "none" else [run for run in runs if is_run(run)]
 
 

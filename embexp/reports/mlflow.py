@@ -29,12 +29,11 @@ from urllib.request import getproxies
 
 from embexp.records.folder import OF_SWEEPS, RunFolder, json_object
 from embexp.reports.trackers import Parameter, Point, TrackedRun, remember, remembered
-from embexp.specs import tracking
-from embexp.specs.studies import choices
+from embexp.specs import studies, tracking
 from embexp.specs.tracking import MLflow, chosen, local_path, scheme_of
-from embexp.system import files, foreign
+from embexp.system import files
 from embexp.system.locks import FileLock
-from embexp.system.redaction import masked
+from embexp.system.printable import masked
 
 _STATUS = {"completed": "FINISHED", "stopped_early": "FINISHED", "interrupted": "KILLED"}
 _LONGEST_NAME = 250
@@ -246,7 +245,7 @@ def connect(uri: str | None) -> Store:
         logging.getLogger("alembic").setLevel(logging.WARNING)  # a new database logs its hundred migrations
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
         place = local_path(uri)
-        if place is not None and (why := foreign.store(place, is_folder=scheme_of(uri) == "file")):
+        if place is not None and (why := files.store(place, is_folder=scheme_of(uri) == "file")):
             raise ValueError(f"{place}: {why}")
         if place is not None and not _is_made(place):
             # MLflow makes the tables of a database in a hundred migrations. Two processes that do so at once, or one
@@ -347,7 +346,7 @@ def parent_of(directory: Path, store: Store, experiment: str) -> str | None:
 def group_of(directory: Path) -> Path | None:
     """The directory of the sweep or the study that a run belongs to; None if it belongs to none."""
     directory = directory.absolute()
-    if directory.name in choices.folders() and RunFolder(directory.parent).spec.is_file():
+    if directory.name in studies.folders() and RunFolder(directory.parent).spec.is_file():
         return directory.parent
     for parent in directory.parents:
         if any((parent / name).is_file() for name in OF_SWEEPS):

@@ -29,9 +29,8 @@ from embexp.reports.collected import varying
 from embexp.reports.groups import of_setting
 from embexp.reports.record import Record, Status, at, finite_number, mapping, text_of
 from embexp.reports.results import shown_path
-from embexp.specs import metrics as metric_specs
-from embexp.specs.metrics import direction
-from embexp.specs.tasks import Direction
+from embexp.specs import tasks as metric_specs
+from embexp.specs.tasks import Direction, direction
 from embexp.system import printable
 
 _MOST_COLUMNS = 16

@@ -17,8 +17,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from embexp.specs import tasks
-from embexp.specs.metrics import direction, headline
-from embexp.specs.tasks import Direction, Labels, Task
+from embexp.specs.tasks import Direction, Labels, Task, direction, headline
 from embexp.system import files
 
 COLOURS = {"train": "#4269d0", "validation": "#e8710a", "test": "#3ca951"}

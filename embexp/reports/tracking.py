@@ -28,7 +28,7 @@ from embexp.specs.base import implementation
 from embexp.specs.running import OnError
 from embexp.specs.tracking import MLflow, NoTracking, missing_packages
 from embexp.specs.tracking import Tracking as Settings
-from embexp.system.redaction import masked, without_secrets
+from embexp.system.printable import masked, without_secrets
 from embexp.training.listeners import Listener
 
 Warn = Callable[[str], object]

@@ -18,7 +18,7 @@ from embexp.data import batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.runs.prepare import Data
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.fields import imported
 from embexp.specs.run import RunSpec
 from embexp.system import caching, digests, machine_faults

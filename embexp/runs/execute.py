@@ -33,8 +33,7 @@ from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes import execution
 from embexp.runs.runtimes.execution import Blueprint, Execution
 from embexp.specs.fields import imported
-from embexp.specs.losses import CustomLoss, Loss
-from embexp.specs.models import Model
+from embexp.specs.models import CustomLoss, Loss, Model
 from embexp.specs.optimizers import DenseOptimizer
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save
@@ -48,7 +47,7 @@ from embexp.system.machine import PeakMemory, keep_freed
 from embexp.system.parallel import Progress, quiet
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.rounding import Precision
+from embexp.tables.variables import Precision
 from embexp.training import models
 from embexp.training.step import Assembly, Input, Step
 from embexp.vectors.pretrained.tables import beside_file, mapping_of, row_source, slot_sources

@@ -30,9 +30,8 @@ from embexp.runs.run import Observer, RunResult
 from embexp.specs.fields import imported
 from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import study_of
-from embexp.system import files, machine_faults
-from embexp.system.stores import places
+from embexp.specs.studies import study_of
+from embexp.system import files, machine_faults, stores
 from embexp.training.listeners import Listener
 from embexp.training.loop import Replay
 
@@ -115,7 +114,7 @@ def _machine_errors() -> Iterator[None]:
 
     Those about objects of a store name these.
     """
-    with places.naming_urls():
+    with stores.naming_urls():
         try:
             yield
         except EmbexpError:

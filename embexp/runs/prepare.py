@@ -14,10 +14,10 @@ from typing import Any
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
-from embexp.data import example_weights, fetching, histories, leaks, numbers, together
-from embexp.data import labels as labels_of_tasks
+from embexp.data import datasets, leaks, numbers, together
+from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
-from embexp.data.example_weights import ExampleWeights
+from embexp.data.examples import ExampleWeights
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import Scan, scan, seen_once
 from embexp.data.sources.source import source_of
@@ -40,9 +40,8 @@ from embexp.specs.run import RunSpec, doubtful_settings, own_fields
 from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
 from embexp.specs.tasks import Labels
-from embexp.system import caching, digests, machine
+from embexp.system import caching, digests, machine, stores
 from embexp.system.parallel import Progress, quiet
-from embexp.system.stores import places
 from embexp.system.user_code import UserCode
 from embexp.training import loop
 from embexp.vectors.pretrained import earlier
@@ -82,7 +81,7 @@ class Data:
         return self.columns.dense_width
 
 
-@places.naming_urls()
+@stores.naming_urls()
 def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = together.alone) -> Data:
     """Scans the data (or finds it in the cache) and gives each table its vocabulary.
 
@@ -108,16 +107,16 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
         raise RunError("the training split of the data is empty: see data.split")
     labels = found.examples.labels
     if labels is not None:
-        labels_of_tasks.check_labels(spec.task, labels, classes=len(found.classes) or None)
-    classes = labels_of_tasks.class_names(spec.task, labels, found.classes)
+        encoded.check_labels(spec.task, labels, classes=len(found.classes) or None)
+    classes = encoded.class_names(spec.task, labels, found.classes)
     weights = None
     if labels is not None:
         named = classes or (("0", "1") if spec.task.labels is Labels.BINARY else ())
         own, train = found.examples.example_weights, found.splits["train"]
-        weights = example_weights.fitted(labels, train, own, spec.train.class_weights, named)
+        weights = encoded.weights_of_examples(labels, train, own, spec.train.class_weights, named)
         if own is not None:
             for split, rows in found.splits.items():
-                example_weights.check(own, rows, split)
+                encoded.check_weights(own, rows, split)
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights)
@@ -130,7 +129,7 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
 def with_histories(data: Data) -> Data:
     """The data with the histories of users, of the examples that train."""
     scan = data.scan
-    examples = histories.with_histories(scan.examples, data.columns, scan.splits["train"], data.vocabularies)
+    examples = encoded.with_histories(scan.examples, data.columns, scan.splits["train"], data.vocabularies)
     return replace(data, scan=replace(scan, examples=examples))
 
 
@@ -154,7 +153,7 @@ def read_recorded_data(folder: RunFolder, spec: RunSpec, progress: Progress = qu
     return data
 
 
-@places.naming_urls()
+@stores.naming_urls()
 def check_recorded_data(folder: RunFolder, spec: RunSpec) -> None:
     """Checks that the data of a run are those that it was trained on, which its manifest has the digest of.
 
@@ -167,7 +166,7 @@ def check_recorded_data(folder: RunFolder, spec: RunSpec) -> None:
     folder.check(folder.data, folder.manifest)
     recorded = folder.read_manifest().get("data", {}).get("digest")
     cache = caching.cache_folder(spec.output.cache)
-    fetching.ensure(spec.data, cache=cache, progress=quiet)
+    datasets.ensure(spec.data, cache=cache, progress=quiet)
     columns, _ = columns_of(spec.data, spec.features, spec.tables, task=spec.task)
     if recorded is None or source_of(spec.data).digest(columns, cache=cache) == recorded:
         return
@@ -268,7 +267,7 @@ class Prepared:
         for split in ("validation", "test"):
             rows, labels = scan.splits[split], scan.examples.labels
             if len(rows) and labels is not None:
-                undefined = labels_of_tasks.undefined(self.spec.task, labels[rows], self.spec.listed_metrics)
+                undefined = encoded.undefined(self.spec.task, labels[rows], self.spec.listed_metrics)
                 found += [f"{split}: no {name}, as {why}" for name, why in undefined.items()]
         return found
 
@@ -494,9 +493,8 @@ def _source(path: Path) -> Path:
     """
     if paths.is_keras_file(path):
         return path
-    if (found := paths.find(path)).suffix == ".index":
-        found = paths.index_of(path)
-        check_checkpoint(*paths.files_of(found))
+    found = paths.index_of(path)
+    check_checkpoint(*paths.files_of(found))
     return found
 
 
@@ -508,8 +506,6 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
     """
     if paths.is_keras_file(index):
         return caching.file_digest(index, cache=cache)
-    if index.suffix != ".index":  # of TensorFlow's first format
-        index = paths.index_of(index)
     return digests.of_json([caching.file_digest(path, cache=cache) for path in paths.files_of(index)])
 
 

@@ -25,8 +25,8 @@ from embexp.runs.evaluations import EVALUATING, evaluate
 from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, prepare, reading_sources
 from embexp.runs.summary import Ended, plotted_if_diverged, summarise
-from embexp.specs import metrics as metric_specs
 from embexp.specs import strategies as specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Checkpointing, Save
 from embexp.specs.tasks import Direction

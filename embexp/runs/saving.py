@@ -32,7 +32,8 @@ from embexp.specs.running import Save as When
 from embexp.system import files, machine_faults
 from embexp.system.files import BackgroundDirectories
 from embexp.system.parallel import Progress, quiet
-from embexp.system.tensor_bundle import increments, location, writer
+from embexp.system.tensor_bundle import increments, writer
+from embexp.system.tensor_bundle import index as bundle_index
 from embexp.training.loop import EarlyStopping, Outcome, Replay, SaveTimes, Saving
 
 _TOUCHED = "touched.npz"
@@ -336,8 +337,8 @@ def cut_back(folder: RunFolder, saved: SavedStep | None) -> None:
     directories = store.step_directories(folder.checkpoints)
     kept = [each for each in directories if saved is not None and each.name <= saved.directory.name]
     if saved is None:
-        location.unmark(folder.checkpoints)
-    elif location.marked(folder.checkpoints):
+        bundle_index.unmark(folder.checkpoints)
+    elif bundle_index.marked(folder.checkpoints):
         store.mark_latest(folder.checkpoints, kept, saved.directory)
     for directory in directories:
         if directory not in kept:

@@ -48,7 +48,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs.prepare import fitted_numbers, read_recorded_data
 from embexp.specs import vocabularies
-from embexp.specs.data.sources import Transform
+from embexp.specs.data import Transform
 from embexp.specs.fields import imported
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Combiner, Feature

@@ -26,7 +26,7 @@ from embexp.runs import table_vectors
 from embexp.runs.table_vectors import UNREADABLE
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.system.arrays import Rows, SomeRows, blocks
-from embexp.vectors import checkpoint, neighbors
+from embexp.vectors import array_files, neighbors
 from embexp.vectors.alignment import RowKind
 from embexp.vectors.neighbors import directions
 from embexp.vectors.pretrained.aligned import earlier_rows, pretrained_before
@@ -138,7 +138,7 @@ def _of_table(run: EarlierCheckpoint, table: str) -> dict[str, Any] | None:
 def _source(run: EarlierCheckpoint, table: str) -> Rows:
     """The rows of a table: in the checkpoint or, of a frozen table, in its pretrained file."""
     if run.holds(table):
-        return checkpoint.stored_tensor(run.index, run.tensors, f"embedding/{table}")
+        return array_files.stored_tensor(run.index, run.tensors, f"embedding/{table}")
     return earlier_rows(run, table)
 
 

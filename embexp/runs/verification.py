@@ -36,7 +36,7 @@ from embexp.runs.kernels import Kernels
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec, allow_fields, recorded
 from embexp.specs.running import OnError, Save, VectorTests
-from embexp.specs.studies.choices import NoStudy
+from embexp.specs.studies import NoStudy
 from embexp.specs.tracking import NoTracking
 from embexp.system import digests, machine, machine_faults
 from embexp.system.printable import print

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from embexp.errors import Fault
-from embexp.specs.data.choices import Clicks
+from embexp.specs.data import Clicks
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
 from embexp.specs.optimizers import slots_of

@@ -12,8 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import Dim, RowCount, Seed, Spec, is_null, where_known
-from embexp.specs.transforms.chain import Transform, replaced
-from embexp.specs.transforms.steps import Fit, Needs, Scale
+from embexp.specs.transforms import Fit, Needs, Scale, Transform, replaced
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -67,7 +66,7 @@ class Format(StrEnum):
     HDF5 = "hdf5", Reader("embexp.vectors.array_files:read_hdf5", (".h5", ".hdf5"), token_column=True)
     PARQUET = "parquet", Reader("embexp.vectors.columnar:read_parquet", (".parquet",), token_column=True)
     ARROW = "arrow", Reader("embexp.vectors.columnar:read_arrow", (".arrow", ".feather"), token_column=True)
-    CHECKPOINT = "checkpoint", Reader("embexp.vectors.checkpoint:read_checkpoint", (".index",))
+    CHECKPOINT = "checkpoint", Reader("embexp.vectors.array_files:read_checkpoint", (".index",))
 
 
 class InvalidText(StrEnum):

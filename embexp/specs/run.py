@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from embexp.errors import CombinationFault, Fault, UsageError
-from embexp.specs import fields, inits, metrics, tasks
+from embexp.specs import fields, inits, tasks
 from embexp.specs.base import (
     FUNCTION,
     Choice,
@@ -32,16 +32,15 @@ from embexp.specs.base import (
     union,
     where_known,
 )
-from embexp.specs.data.choices import DATE_PARTS, SOURCES, with_paths
+from embexp.specs.data import DATE_PARTS, SOURCES, with_paths
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
-from embexp.specs.losses import ChosenMetric, CustomLoss, LossOfTask, chosen_metrics
-from embexp.specs.models import MLP, KerasModel
+from embexp.specs.models import MLP, ChosenMetric, CustomLoss, KerasModel, LossOfTask, chosen_metrics
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
 from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Sweep, Train
 from embexp.specs.strategies import CPU, Strategy
-from embexp.specs.studies.choices import NoStudy
+from embexp.specs.studies import NoStudy
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
 from embexp.specs.tracking import NoTracking, Tracking
@@ -55,10 +54,9 @@ _BROUGHT: Mapping[str, tuple[str, tuple[type[Choice], ...]]] = {
 """What fields bring to keys of a spec: the group of `Field`, and the choices of the core."""
 
 if TYPE_CHECKING:
-    from embexp.specs.data.choices import Data
-    from embexp.specs.losses import Loss
-    from embexp.specs.models import Model
-    from embexp.specs.studies.choices import StudyChoice as Study
+    from embexp.specs.data import Data
+    from embexp.specs.models import Loss, Model
+    from embexp.specs.studies import StudyChoice as Study
 
     Recommendation = Any
 else:
@@ -121,7 +119,7 @@ class RunSpec(Spec):
     def further_metrics(self) -> dict[str, bool]:
         """The metrics that the config adds to those of the task, and whether higher is better."""
         chosen = {name: None if each.function is None else each.higher_is_better for name, each in self.metrics.items()}
-        return metrics.further(self.task, chosen, self.task.cutoffs_of(self))
+        return tasks.further(self.task, chosen, self.task.cutoffs_of(self))
 
     @property
     def listed_metrics(self) -> tuple[str, ...]:
@@ -358,15 +356,15 @@ def _no_predictions(spec: RunSpec) -> Iterator[Fault]:
 def _no_metric(spec: RunSpec, name: str) -> Iterator[Fault]:
     """A metric that the task does not have, and groups where there are none, or of no column of ids."""
     metric, path = spec.metrics[name], f"metrics.{name}"
-    if metric.function is None and name not in (known := metrics.keys(spec.task)):
+    if metric.function is None and name not in (known := tasks.keys(spec.task)):
         near = difflib.get_close_matches(name, known, n=1)
-        others = [str(task) for task in tasks.every() if name in metrics.keys(task)]
+        others = [str(task) for task in tasks.every() if name in tasks.keys(task)]
         rule = f"the metrics of task {spec.task} are {', '.join(known)}"
         remedy = f"did you mean {near[0]!r}?" if near else f"your own needs {path}.function=module:function"
         if others:
             rule, remedy = f"{rule}; it is a metric of {' and '.join(others)}", "leave it out"
         yield Fault(path, repr(name), rule, remedy)
-    elif metric.function is None and metrics.is_grouped(name):
+    elif metric.function is None and tasks.is_grouped(name):
         columns = {spec.column_of(each): each for each in spec.features}
         names = ", ".join(columns)
         if metric.by is None:

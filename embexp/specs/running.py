@@ -20,7 +20,7 @@ from embexp.specs.base import (
     broken,
     where_known,
 )
-from embexp.specs.losses import ClassWeights
+from embexp.specs.models import ClassWeights
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope

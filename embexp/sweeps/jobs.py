@@ -34,7 +34,7 @@ from embexp.sweeps import processes
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.system import files, interruption, locks, machine_faults, slurm
 from embexp.system.locks import FileLock
-from embexp.system.redaction import masked
+from embexp.system.printable import masked
 
 CANCEL = ".cancel"
 """File in the folder of a sweep that is to be cancelled: its process, and the workers of launchers, look for it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from embexp.specs.running import Launching
 from embexp.specs.strategies import GPU, MultiWorker, Strategy
-from embexp.system import machine, processes, slurm
+from embexp.system import machine, slurm
 
 _NOT_FORKED = ("gpu", "tpu")
 Command = Callable[[Path, int], Sequence[str]]
@@ -56,7 +56,7 @@ def _environment() -> dict[str, str]:
     inherited = dict(os.environ)
     if slurm.task(inherited) is None:
         inherited.pop(slurm.NTASKS, None)
-    return {**inherited, "PYTHONUNBUFFERED": "1", **processes.variables()}
+    return {**inherited, "PYTHONUNBUFFERED": "1", **machine.variables()}
 
 
 class Fresh:

@@ -17,9 +17,9 @@ from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Overrid
 from hydra.errors import HydraException
 
 from embexp.errors import CommandLineError, ConfigError, Fault
-from embexp.specs.metrics import Objective, objectives
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import Strategy
+from embexp.specs.tasks import Objective, objectives
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.settings import DEFAULT_TRIALS, SWEEPER, PrunerKind, SamplerKind, SearchSettings
 

@@ -20,7 +20,7 @@ from embexp.config.validate import rule_of, valid_values
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs.running import Launching
 from embexp.specs.tracking import local_path
-from embexp.system import foreign
+from embexp.system import files
 
 LAUNCHER, SWEEPER = "hydra.launcher", "hydra.sweeper"
 DEFAULT_TRIALS = 20
@@ -69,7 +69,7 @@ class SearchSettings(BaseModel):
     def storage_rule(self, directory: Path) -> str:
         """Why the storage is a file of something else; "" if it is not, or not on a disk."""
         place = local_path(self.storage_url(directory))
-        return "" if place is None else foreign.database(place, ("studies", "trials", "version_info"))
+        return "" if place is None else files.database(place, ("studies", "trials", "version_info"))
 
 
 def checked_search_settings(content: Mapping[str, Any] | DictConfig) -> SearchSettings:

@@ -19,13 +19,13 @@ from optuna.trial import FrozenTrial, TrialState
 
 from embexp.errors import CommandLineError, RunError
 from embexp.reports.record import Status
-from embexp.specs.metrics import Objective
+from embexp.specs.tasks import Objective
 from embexp.sweeps import progress
 from embexp.sweeps.jobs import OTHER_DIRECTORY, Outcome
 from embexp.sweeps.search import Choices, Parameter, Search, Space, objective_values
 from embexp.sweeps.settings import PrunerKind, SamplerKind, SearchSettings
 from embexp.system import files
-from embexp.system.redaction import masked
+from embexp.system.printable import masked
 
 SEARCH_FILE = "search.json"
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Sequence[Outcome]]]

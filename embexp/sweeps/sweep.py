@@ -22,10 +22,10 @@ from embexp.records.folder import check_code, check_entries, json_object, named_
 from embexp.reports.collected import settings_of
 from embexp.reports.record import Status, text_of
 from embexp.specs import tracking
-from embexp.specs.metrics import objectives
 from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.running import Launching
-from embexp.specs.studies.choices import NoStudy
+from embexp.specs.studies import NoStudy
+from embexp.specs.tasks import objectives
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import planning, processes, search
 from embexp.sweeps.engines import Engine

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from embexp.system import files, processes
+from embexp.system import files, machine
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -237,7 +237,7 @@ def serve(answer: Callable[[dict[str, Any]], tuple[Any, Any]]) -> None:
     from multiprocessing.connection import Connection
 
     pipe, parent = map(int, sys.argv[1:])
-    processes.die_with_parent(parent)
+    machine.die_with_parent(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with Connection(pipe) as asking, contextlib.suppress(EOFError):
         while True:

@@ -19,10 +19,9 @@ from embexp.specs.optimizers import Adagrad, TableOptimizer
 from embexp.tables import inputs
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences
-from embexp.tables.rounding import rounded
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
-from embexp.tables.variables import read_without_copy
+from embexp.tables.variables import read_without_copy, rounded
 
 _MANY = 16_384
 """Occurrences from which on it pays to sum gradients without adding to zeros, by more operations."""

@@ -14,8 +14,9 @@ from embexp.system import arrays
 from embexp.system.arrays import Rows, SomeRows
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.variables import (
+    SINGLE,
+    Precision,
     ReadableTable,
     RowVariables,
     TableVariable,

@@ -13,8 +13,9 @@ from embexp.specs.tables import Combiner, Storage
 from embexp.system.arrays import Rows
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.variables import (
+    SINGLE,
+    Precision,
     ReadableTable,
     RowVariables,
     TableVariable,

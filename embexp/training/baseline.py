@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.fields import imported
 from embexp.specs.tasks import Direction, Task
 

@@ -20,8 +20,7 @@ import tensorflow as tf
 from embexp.errors import ConfigError
 from embexp.specs.base import Choice, implementation
 from embexp.specs.fields import imported
-from embexp.specs.losses import CustomLoss, LossOfTask
-from embexp.specs.models import DENSE, MLP, Activation, KerasModel, Model, Shapes
+from embexp.specs.models import DENSE, MLP, Activation, CustomLoss, KerasModel, LossOfTask, Model, Shapes
 from embexp.specs.optimizers import CustomDenseOptimizer, DenseAdagrad, DenseAdam, DenseOptimizer, DenseSGD
 from embexp.specs.tasks import Labels, Task
 from embexp.system import digests, native

@@ -20,7 +20,7 @@ import keras
 import tensorflow as tf
 
 from embexp.specs.footprint import ROWS, TRAINED_SCORES
-from embexp.specs.losses import RankingLoss
+from embexp.specs.models import RankingLoss
 from embexp.specs.tasks import CANDIDATES
 from embexp.tables.row_updates import add_at
 

@@ -23,6 +23,7 @@ from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.table import EmbeddingTable
 from tests import checkpoint_values
+from tests.checkpoint_values import write_checkpoint
 from tests.contracts import experiments
 from tests.contracts.strategies import STRATEGIES
 from tests.runtimes.test_session import experiment
@@ -86,7 +87,7 @@ def named(directory: Path) -> dict[str, bytes]:
 
 def written(directory: Path, seed: int = 0) -> tuple[Any, Path]:
     everything = eager(seed)
-    store.write(everything, directory)
+    write_checkpoint(everything, directory)
     writer.to_names(directory, naming.variable_names(everything))
     return everything, directory
 
@@ -190,7 +191,7 @@ def test_restored_to_the_bit_from_each_runtime(tmp_path: Path, saver: str, reade
         other = eager(1)
         restoring.read_run(other, directory)
         names = naming.variable_names(other)
-        store.write(other, tmp_path / "again")
+        write_checkpoint(other, tmp_path / "again")
     else:
         session, graph, names = in_graph(1)
         with session.graph.as_default():
@@ -241,7 +242,7 @@ def test_all_that_does_not_fit_is_listed(tmp_path: Path) -> None:
 
 def test_every_key_needs_a_name(tmp_path: Path) -> None:
     everything = eager(0)
-    store.write(everything, tmp_path / "c")
+    write_checkpoint(everything, tmp_path / "c")
     with pytest.raises(DataError, match=r"found keys without a name: step/"):
         writer.to_names(tmp_path / "c", {key: name for key, name in NAMES.items() if key != "step"})
     restoring.read_run(everything, tmp_path / "c")

@@ -16,7 +16,8 @@ import pytest
 from embexp.checkpoints import contents
 from embexp.checkpoints.contents import open_checkpoint
 from embexp.errors import CheckpointError, DataError
-from embexp.system.tensor_bundle import increments, index, location
+from embexp.system.tensor_bundle import increments, index
+from embexp.system.tensor_bundle import index as bundle_index
 from embexp.system.tensor_bundle.increments import SomeRows
 from embexp.system.tensor_bundle.index import FOOTER_BYTES, MAGIC, masked, read_encoded, read_index
 from embexp.system.tensor_bundle.writer import BundleWriter, index_content
@@ -132,7 +133,7 @@ def test_descriptions_of_increments(content: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [rb"\9", rb"\777", rb"\377", rb"a\0b", b"\xff", rb"a\101"])
 def test_the_name_of_the_latest(name: bytes, tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(b'model_checkpoint_path: "%s"\n' % name)
-    found = location.marked_latest(tmp_path)
+    found = bundle_index.marked_latest(tmp_path)
     assert found is not None
     assert found.parent == tmp_path
     if name == rb"a\101":

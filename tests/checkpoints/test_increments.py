@@ -25,7 +25,8 @@ from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.optimizers import RowGroups
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
-from embexp.vectors import checkpoint as vectors
+from embexp.vectors import array_files as vectors
+from tests.checkpoint_values import write_checkpoint
 from tests.thoroughness import examples
 
 ROWS, DIM, BLOCK = 37, 3, 5
@@ -91,7 +92,7 @@ def seen(tables: list[Any], count: int = 0) -> Any:
 def save(directory: Path, tables: list[Any], changed: dict[str, np.ndarray], base: Path | None, count: int = 0) -> None:
     """A whole checkpoint, or one of the rows that changed since the base."""
     if base is None:
-        store.write(seen(tables, count), directory)
+        write_checkpoint(seen(tables, count), directory)
         return
 
     def write(prefix: str) -> None:
@@ -227,7 +228,7 @@ def test_a_base_that_is_missing_or_another_is_told(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     shutil.copytree(first, kept)
     table = table_of("variable", "adagrad", tmp_path)
-    store.write(seen([table]), first)
+    write_checkpoint(seen([table]), first)
     with pytest.raises(
         CheckpointError, match=r"step_00000001 is an incremental.*step_00000000, which has been written ag"
     ):

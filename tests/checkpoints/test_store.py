@@ -9,7 +9,8 @@ import pytest
 
 from embexp.checkpoints import store
 from embexp.errors import CheckpointError
-from embexp.system.tensor_bundle import increments, location
+from embexp.system.tensor_bundle import increments
+from embexp.system.tensor_bundle import index as bundle_index
 
 
 def writer(content: str, seen: list[Path] | None = None):  # type: ignore[no-untyped-def]
@@ -91,8 +92,8 @@ def test_tensorflow_is_not_led_to_an_incremental_one(tmp_path: Path) -> None:
         Path(f"{prefix}.index").write_bytes(b"")
     increments.describe(prefixes[2], prefixes[1], {})
     store.prune(tmp_path, None, latest=prefixes[2].parent)
-    assert location.marked(tmp_path) == prefixes[:2]
+    assert bundle_index.marked(tmp_path) == prefixes[:2]
     for prefix in prefixes[:2]:
         store.remove(prefix.parent)
     store.prune(tmp_path, None, latest=prefixes[2].parent)
-    assert location.marked(tmp_path) == []
+    assert bundle_index.marked(tmp_path) == []

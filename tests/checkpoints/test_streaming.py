@@ -24,6 +24,7 @@ from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.tables.tpu_tables import TPUTable
+from tests.checkpoint_values import write_checkpoint
 
 ROWS, DIM, BLOCK = 103, 3, 10
 SLOTS = (None, "momenta", "velocities")
@@ -104,7 +105,7 @@ def read_by_tensorflow(directory: Path) -> list[bytes]:
 @pytest.mark.parametrize("layout", ON_PROCESSOR)
 def test_tensorflow_reads_it(tmp_path: Path, layout: str) -> None:
     table = trained(on_processor(layout, tmp_path))
-    store.write(seen(table), tmp_path / "c")
+    write_checkpoint(seen(table), tmp_path / "c")
     assert read_by_tensorflow(tmp_path / "c") == state(table)
     files = {path.name for path in (tmp_path / "c").iterdir()}
     assert files == {"checkpoint.index", "checkpoint.data-00000-of-00002", "checkpoint.data-00001-of-00002"}
@@ -121,19 +122,19 @@ def test_tensorflow_reads_it(tmp_path: Path, layout: str) -> None:
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_between_a_tpu_and_each_layout_of_a_processor(tmp_path: Path, hosts: int, split: bool) -> None:
     source = trained(on_processor("variable", tmp_path))
-    store.write(seen(source), tmp_path / "start")
+    write_checkpoint(seen(source), tmp_path / "start")
     with embexp.tpu_simulator(cores=1, hosts=hosts) as strategy:
         backend, table = on_tpu(strategy, 0 * VALUES, split=split)
         restoring.read_run(seen(table), tmp_path / "start")
         backend.load()
         assert state(table) == state(source)
-        store.write(seen(table), tmp_path / "tpu")
+        write_checkpoint(seen(table), tmp_path / "tpu")
     assert read_by_tensorflow(tmp_path / "tpu") == state(source)
     for layout in ON_PROCESSOR:
         restored = on_processor(layout, tmp_path, 0 * VALUES)
         restoring.read_run(seen(restored), tmp_path / "tpu")
         assert state(restored) == state(source), layout
-        store.write(seen(restored), tmp_path / layout)
+        write_checkpoint(seen(restored), tmp_path / layout)
         with embexp.tpu_simulator(cores=1, hosts=hosts) as strategy:
             backend, table = on_tpu(strategy, 0 * VALUES, split=split)
             restoring.read_run(seen(table), tmp_path / layout)
@@ -192,7 +193,7 @@ def test_few_blocks_are_in_memory_at_once(
 
     monkeypatch.setattr(checkpointing.StreamedTable, "_serialize_to_tensors", watched)
     table = trained(on_processor(layout, tmp_path))
-    store.write(seen(table), tmp_path / "c")
+    write_checkpoint(seen(table), tmp_path / "c")
     restored = on_processor(other, tmp_path)
     restoring.read_run(seen(restored), tmp_path / "c")
     assert state(restored) == state(table)
@@ -208,7 +209,7 @@ def test_an_interrupted_write_leaves_the_earlier_one(
     tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = on_processor(layout, tmp_path)
-    store.write(seen(table), tmp_path / "c")
+    write_checkpoint(seen(table), tmp_path / "c")
     earlier = state(trained(table))
     before = {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()}
     blocks = checkpointing.StreamedTable.blocks
@@ -221,12 +222,12 @@ def test_an_interrupted_write_leaves_the_earlier_one(
 
     monkeypatch.setattr(checkpointing.StreamedTable, "blocks", cut_off)
     with pytest.raises(KeyboardInterrupt):
-        store.write(seen(table), tmp_path / "c")
+        write_checkpoint(seen(table), tmp_path / "c")
     assert {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()} == before
     assert not [*tmp_path.glob(".c.*")]
     assert state(table) == earlier
     monkeypatch.undo()
-    store.write(seen(table), tmp_path / "c")
+    write_checkpoint(seen(table), tmp_path / "c")
     assert read_by_tensorflow(tmp_path / "c") == earlier
 
 
@@ -249,7 +250,7 @@ def spoilt(path: Path) -> None:
 def test_damage_is_found_and_the_file_named(
     tmp_path: Path, layout: str, harm: Callable[[Path], None], words: str
 ) -> None:
-    store.write(seen(trained(on_processor("split", tmp_path))), tmp_path / "c")
+    write_checkpoint(seen(trained(on_processor("split", tmp_path))), tmp_path / "c")
     harm(tmp_path / "c" / "checkpoint.data-00001-of-00002")
     with pytest.raises(DataError, match=rf"checkpoint\.data-00001-of-00002: {words}"):
         restoring.read_run(seen(on_processor(layout, tmp_path)), tmp_path / "c")
@@ -259,7 +260,7 @@ def test_damage_is_found_and_the_file_named(
     "harm", [spoilt, lambda path: path.write_bytes(b""), Path.unlink], ids=["spoilt", "short", "gone"]
 )
 def test_damage_to_what_tensorflow_reads_is_told(tmp_path: Path, harm: Callable[[Path], None]) -> None:
-    store.write(seen(on_processor("split", tmp_path)), tmp_path / "c")
+    write_checkpoint(seen(on_processor("split", tmp_path)), tmp_path / "c")
     harm(tmp_path / "c" / "checkpoint.data-00000-of-00002")
     with pytest.raises(CheckpointError, match=r"c/checkpoint\.index is damaged: the object graph"):
         restoring.read_run(seen(on_processor("split", tmp_path)), tmp_path / "c")

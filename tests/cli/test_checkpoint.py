@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from embexp.cli import commands
-from embexp.system.tensor_bundle import location
+from embexp.system.tensor_bundle import index as bundle_index
 from tests.growth.conftest import Runs
 
 
@@ -69,7 +69,7 @@ def test_it_writes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert commands.main(arguments) == 0
     assert "wrote the checkpoint grown: pretrained=checkpoint pretrained.path=grown\n" in capsys.readouterr().out
     assert np.load(tmp_path / "grown" / "provenance" / "item.npy").tolist() == [0, 2, -1, 1]
-    assert location.marked(tmp_path / "grown" / "checkpoints") == [tmp_path / "grown/checkpoints/final/checkpoint"]
+    assert bundle_index.marked(tmp_path / "grown" / "checkpoints") == [tmp_path / "grown/checkpoints/final/checkpoint"]
     assert commands.main(arguments) == 2
     assert "grown already exists: give --out another name" in capsys.readouterr().err
 

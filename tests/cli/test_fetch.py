@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embexp.cli import commands
-from embexp.data import fetching
+from embexp.data import datasets
 from embexp.data.datasets import DATA_SETS
 from tests import disks, loopback
 from tests.loopback import Server
@@ -59,7 +59,7 @@ def test_with_a_name_it_fetches_and_prints_the_place(capsys: pytest.CaptureFixtu
     for _ in range(2):
         assert commands.main(["fetch", "ring"]) == 0
         out, err = capsys.readouterr()
-        assert out == f"{fetching.place('ring')}\n"
+        assert out == f"{datasets.place('ring')}\n"
         assert err.endswith("ring: free; https://ring.example\n")
     assert len(server.asked) == 3
     assert commands.main(["fetch"]) == 0
@@ -89,13 +89,13 @@ def test_a_full_disk_is_one_sentence(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with disks.small(tmp_path / "disk", kilobytes=4) as disk:
-        monkeypatch.setenv(fetching.VARIABLE, str(disk / "sets"))
+        monkeypatch.setenv(datasets.VARIABLE, str(disk / "sets"))
         for words in (["fetch", "ring"], ["run", *RUN]):
             assert commands.main(words) == 1
             [line] = [each for each in capsys.readouterr().err.splitlines() if each.startswith("embexp: ")]
             assert line.startswith(f"embexp: {disk}/sets")
             assert "No space left on device" in line
-            assert fetching.VARIABLE in line
+            assert datasets.VARIABLE in line
 
 
 def test_a_run_and_what_can_be_done_with_it_offline(

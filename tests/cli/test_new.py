@@ -19,7 +19,7 @@ import yaml
 import embexp
 from embexp.cli import commands
 from embexp.cli.first_experiment import dim_of
-from embexp.data.files import forms
+from embexp.data.files import samples
 from embexp.data.files.samples import facts, sample
 from embexp.runs.prepare import prepare
 from embexp.system.parallel import quiet
@@ -294,7 +294,7 @@ def test_other_numbers_of_eight_digits_are_no_dates(name: str, change: dict[str,
 
 @pytest.mark.parametrize(("text", "form"), [("20101112", "%Y%m%d"), ("14101101", "%y%m%d%H"), ("19650312", "%Y%m%d")])
 def test_eight_digits_are_a_day_if_its_century_is_ours(text: str, form: str) -> None:
-    found = forms.dates_of([text], hours=True)
+    found = samples.dates_of([text], hours=True)
     assert found is not None
     assert found.format == form
 

@@ -15,8 +15,8 @@ import pytest
 from tests import planted_data
 from tests.preloaded import with_jobs
 from tests.small_data_sets import no_proxies
-from tests.system.stores import served
-from tests.system.stores.served import Server
+from tests.system import served_store as served
+from tests.system.served_store import Server
 from tests.thoroughness import thorough
 
 RATINGS = (

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 import embexp
 from embexp.cli import commands
 from embexp.data.files.dialect import Dialect
-from embexp.data.files.forms import number_notation
-from embexp.data.files.samples import facts, sample
+from embexp.data.files.samples import facts, number_notation, sample
 from embexp.errors import ConfigError
 from embexp.runs.prepare import Prepared, prepare
 from embexp.specs.run import RunSpec

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embexp.config import composition
-from embexp.data import fetching
+from embexp.data import datasets
 from embexp.data.columns import columns_of
 from embexp.data.datasets import DATA_SETS
 from embexp.data.sources.source import source_of
@@ -43,8 +43,8 @@ def faults(*overrides: str) -> dict[str, str]:
 def test_the_name_is_enough(server: Server) -> None:
     spec = composition.compose([GRAPH, "data.fetch=ring"])
     assert getattr(spec.data, "fetch", None) == "ring"
-    assert getattr(spec.data, "path", None) == str(fetching.place("ring"))
-    assert (fetching.place("ring") / "train.txt").is_file()
+    assert getattr(spec.data, "path", None) == str(datasets.place("ring"))
+    assert (datasets.place("ring") / "train.txt").is_file()
     composition.compose([GRAPH, "data.fetch=ring", "seed=1"])
     assert len(server.asked) == 3
 
@@ -59,8 +59,8 @@ def test_the_name_is_enough_for_the_experiments_of_the_table(
     """With small files of the owners' form; the first rows of each are read."""
     replace_files(server, monkeypatch, name, small(name, monkeypatch))
     spec = composition.compose([f"experiment={experiment}", f"data.fetch={name}"])
-    assert getattr(spec.data, "path", None) == str(fetching.place(name))
-    assert fetching.place(name).exists()
+    assert getattr(spec.data, "path", None) == str(datasets.place(name))
+    assert datasets.place(name).exists()
 
 
 def test_an_unknown_name() -> None:
@@ -107,7 +107,7 @@ def test_without_a_name_a_path_is_asked_for(server: Server) -> None:
 
 def test_the_spec_of_another_machine_finds_the_data_set_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = composition.compose([GRAPH, "data.fetch=ring"])
-    monkeypatch.setenv(fetching.VARIABLE, str(tmp_path / "elsewhere"))
+    monkeypatch.setenv(datasets.VARIABLE, str(tmp_path / "elsewhere"))
     assert source_of(spec.data).description().headline.startswith(f"triples {tmp_path / 'elsewhere'}")
 
 

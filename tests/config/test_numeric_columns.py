@@ -9,7 +9,7 @@ import pytest
 import embexp
 from embexp.config.patterns import expand
 from embexp.errors import ConfigError
-from embexp.specs.data.sources import Fill, NumericColumn, Transform
+from embexp.specs.data import Fill, NumericColumn, Transform
 
 LOG = NumericColumn(transform=Transform.LOG1P)
 

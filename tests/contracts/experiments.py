@@ -21,7 +21,7 @@ from embexp.runs import execute
 from embexp.runs.execute import start
 from embexp.runs.prepare import PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution
-from embexp.specs.data.choices import Clicks
+from embexp.specs.data import Clicks
 from embexp.specs.models import MLP
 from embexp.specs.optimizers import DenseSGD
 from embexp.specs.run import RunSpec

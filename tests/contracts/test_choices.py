@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from embexp.runs.experiment import Study
-from embexp.specs import metrics, run, tracking
+from embexp.specs import run, tasks, tracking
 from embexp.specs.base import Choice
 from embexp.specs.fields import imported
 from embexp.specs.pretrained import Format
@@ -45,7 +45,7 @@ def test_a_format_has_its_reader(form: Format) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({name for each in metrics.every() for name in (each.value, each.constant) if name})
+    "name", sorted({name for each in tasks.every_metric() for name in (each.value, each.constant) if name})
 )
 def test_a_metric_has_its_functions(name: str) -> None:
     assert callable(imported(name))

@@ -15,6 +15,7 @@ from embexp.specs.strategies import CPU, Mirrored
 from embexp.specs.tables import Storage
 from embexp.system.tensor_bundle.increments import is_incremental
 from tests import checkpoint_values
+from tests.checkpoint_values import write_checkpoint
 from tests.contracts import experiments
 from tests.contracts.strategies import STRATEGIES, kinds, marked
 from tests.contracts.test_touched_rows import BATCHES
@@ -37,13 +38,13 @@ def series(strategy: Any, adam: Adam, folder: Path, **settings: Any) -> dict[Pat
             made.execution.runtime.train(batches, 1)
             directory, changed = folder / f"step_{number:08d}", changes.collect()
             if base is None:
-                store.write(made.checkpoint, directory)
+                write_checkpoint(made.checkpoint, directory)
             else:
                 prefix = store.prefix_in(base)
                 write = partial(streaming.write, made.checkpoint, base=prefix, changed=changed)
                 store.write_by(lambda prefix, write=write: write(prefix), directory)
             changes.saved()
-            points[directory] = bits(store.write(made.checkpoint, folder / f"whole_{number}"))
+            points[directory] = bits(write_checkpoint(made.checkpoint, folder / f"whole_{number}"))
             base = directory
     return points
 
@@ -54,7 +55,7 @@ def check_restored(
     with experiments.making(experiments.spec_of(strategy, adam, seed=7, **settings)) as made:
         for directory, expected in points.items():
             made.execution.restore(directory)
-            found = bits(store.write(made.checkpoint, folder / f"again_{directory.name}"))
+            found = bits(write_checkpoint(made.checkpoint, folder / f"again_{directory.name}"))
             assert {key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)} == set()
 
 

@@ -14,7 +14,7 @@ from embexp.data.scan import Scan, scan
 from embexp.data.sources import adjacency
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
-from embexp.specs.data.choices import Adjacency
+from embexp.specs.data import Adjacency
 from embexp.specs.tables import Feature
 from tests.thoroughness import examples
 

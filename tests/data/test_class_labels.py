@@ -16,7 +16,7 @@ from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION
-from embexp.specs.data.choices import CSV, Parquet
+from embexp.specs.data import CSV, Parquet
 from embexp.specs.tables import Feature
 from embexp.specs.tasks import Task
 from tests.thoroughness import examples

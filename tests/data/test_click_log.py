@@ -17,7 +17,7 @@ from embexp.data.columns import Columns
 from embexp.data.scan import scan
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary
 from embexp.errors import DataError
-from embexp.specs.data.choices import Clicks
+from embexp.specs.data import Clicks
 
 COLUMNS = Columns(ids={"user": "user", "item": "item", "history": "item"}, label="click")
 

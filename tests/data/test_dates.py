@@ -17,7 +17,7 @@ import pytest
 import embexp
 from embexp.errors import ConfigError, DataError
 from embexp.runs.prepare import prepare
-from embexp.specs.data.choices import CSV
+from embexp.specs.data import CSV
 from embexp.system.parallel import quiet
 
 WAVES = ("weekday_sin", "weekday_cos", "month_sin", "month_cos", "hour_sin", "hour_cos")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from embexp.data import splits
 from embexp.data.splits import permuted
 from embexp.errors import DataError
-from embexp.specs.data.sources import Split
+from embexp.specs.data import Split
 
 fractions = st.floats(0, 0.49)
 

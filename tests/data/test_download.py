@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from embexp.data import fetching as module
-from embexp.data.fetching import DownloadError, download
+from embexp.data import datasets as module
+from embexp.data.datasets import DownloadError, download
 from tests import disks, loopback
 from tests.loopback import Server
 from tests.small_data_sets import no_proxies

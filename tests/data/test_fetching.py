@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.data import datasets, fetching
+from embexp.data import datasets
 from embexp.data.datasets import DATA_SETS, DataSet, Remote
 from embexp.errors import ConfigError, DataError
 from tests import disks, loopback
@@ -32,7 +32,7 @@ def server() -> Iterator[Server]:
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the data sets."""
     no_proxies(monkeypatch)
-    monkeypatch.setenv(fetching.VARIABLE, str(tmp_path / "kept"))
+    monkeypatch.setenv(datasets.VARIABLE, str(tmp_path / "kept"))
     return tmp_path / "kept"
 
 
@@ -52,20 +52,20 @@ def left(kept: Path) -> list[str]:
 
 
 def test_a_data_set_is_fetched_once(server: Server, graph: DataSet, kept: Path) -> None:
-    assert not fetching.is_here("ring")
-    found = fetching.fetch("ring")
+    assert not datasets.is_here("ring")
+    found = datasets.fetch("ring")
     assert read(found) == RING
     assert found.parent == kept
-    assert fetching.is_here("ring")
+    assert datasets.is_here("ring")
     assert len(server.asked) == 3
     server.answers.clear()
-    assert fetching.fetch("ring") == found
+    assert datasets.fetch("ring") == found
     assert len(server.asked) == 3
 
 
 def test_progress_is_told(graph: DataSet) -> None:
     told: list[tuple[str, float | None]] = []
-    fetching.fetch("ring", lambda stage, done: told.append((stage, done)))
+    datasets.fetch("ring", lambda stage, done: told.append((stage, done)))
     assert told[0][0].startswith("fetching http://127.0.0.1")
     assert (told[-1][0], told[-1][1]) == ("unpacking ring", None)
     assert 1.0 in [done for _, done in told]
@@ -74,7 +74,7 @@ def test_progress_is_told(graph: DataSet) -> None:
 def test_a_file_of_another_digest_is_not_used(server: Server, graph: DataSet, kept: Path) -> None:
     server.answers["/valid.txt"] = b"a\tlikes\tX\n"
     with pytest.raises(DataError) as raised:
-        fetching.fetch("ring")
+        datasets.fetch("ring")
     text = str(raised.value)
     assert "/valid.txt has the digest sha256:" in text
     assert f"expected {sha256(RING['valid.txt'])}" in text
@@ -85,7 +85,7 @@ def test_a_file_of_another_digest_is_not_used(server: Server, graph: DataSet, ke
 def test_what_can_not_be_had_is_told_with_the_remedy(server: Server, graph: DataSet, kept: Path) -> None:
     del server.answers["/test.txt"]
     with pytest.raises(DataError) as raised:
-        fetching.fetch("ring")
+        datasets.fetch("ring")
     assert str(raised.value) == (
         f"{server.url('/test.txt')} can't be fetched: the server answers 404 Not Found\n"
         f"    download it elsewhere and put it at {kept}/ring/test.txt, or give data.path=… instead"
@@ -97,7 +97,7 @@ def test_a_file_that_was_put_there_by_hand_is_used(server: Server, graph: DataSe
     del server.answers["/test.txt"]
     (kept / "ring").mkdir(parents=True)
     (kept / "ring" / "test.txt").write_bytes(RING["test.txt"])
-    assert read(fetching.fetch("ring")) == RING
+    assert read(datasets.fetch("ring")) == RING
     assert "/test.txt" not in server.asked
 
 
@@ -105,26 +105,26 @@ def test_a_wrong_file_that_was_put_there_by_hand_is_an_error(graph: DataSet, kep
     (kept / "ring").mkdir(parents=True)
     (kept / "ring" / "train.txt").write_bytes(b"other")
     with pytest.raises(DataError, match=r"ring/train\.txt has the digest .*\n    remove it"):
-        fetching.fetch("ring")
+        datasets.fetch("ring")
 
 
 def test_a_damaged_copy_is_fetched_again(server: Server, graph: DataSet) -> None:
-    found = fetching.fetch("ring")
+    found = datasets.fetch("ring")
     (found / "train.txt").write_bytes(b"x" * len(RING["train.txt"]))
-    assert not fetching.is_here("ring")
-    assert read(fetching.fetch("ring")) == RING
+    assert not datasets.is_here("ring")
+    assert read(datasets.fetch("ring")) == RING
     assert len(server.asked) == 6
 
 
 def test_a_copy_of_the_folder_is_used_even_if_it_can_only_be_read(
     graph: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> None:
-    fetching.fetch("ring")
+    datasets.fetch("ring")
     with disks.small(tmp_path / "disk", kilobytes=512) as disk:
         shutil.copytree(tmp_path / "kept", disk / "kept")
         disks.seal(disk)
-        monkeypatch.setenv(fetching.VARIABLE, str(disk / "kept"))
-        assert read(fetching.fetch("ring")) == RING
+        monkeypatch.setenv(datasets.VARIABLE, str(disk / "kept"))
+        assert read(datasets.fetch("ring")) == RING
     assert len(server.asked) == 3
 
 
@@ -139,7 +139,7 @@ def test_a_package_that_carries_the_files_is_used(
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     files = tuple(Remote(each.url, each.size, each.digest, ("carrier", f"data/{each.name}")) for each in graph.files)
     monkeypatch.setitem(DATA_SETS, "ring", DataSet(**{**vars(graph), "files": files}))
-    assert read(fetching.fetch("ring")) == RING
+    assert read(datasets.fetch("ring")) == RING
     assert server.asked == ["/test.txt"]  # that of the package has another digest
 
 
@@ -147,12 +147,12 @@ def test_pykeen_carries_what_the_table_says() -> None:
     if importlib.util.find_spec("pykeen") is None:
         pytest.skip("pykeen is not installed")
     for name in ("kinships", "nations", "umls"):
-        assert read(fetching.fetch(name)).keys() == RING.keys()
+        assert read(datasets.fetch(name)).keys() == RING.keys()
 
 
 def test_an_unknown_name() -> None:
     with pytest.raises(ConfigError, match=r"data\.fetch = 'nothing': there is no data set of this name"):
-        fetching.fetch("nothing")
+        datasets.fetch("nothing")
 
 
 def test_a_full_disk_is_an_error_of_the_system(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +162,9 @@ def test_a_full_disk_is_an_error_of_the_system(server: Server, tmp_path: Path, m
     for number, content in enumerate((text.encode(), packed)):
         replace_files(server, monkeypatch, "ml-100k", {"file.zip": content})
         with disks.small(tmp_path / f"disk{number}", kilobytes=100) as disk:
-            monkeypatch.setenv(fetching.VARIABLE, str(disk))
+            monkeypatch.setenv(datasets.VARIABLE, str(disk))
             with pytest.raises(OSError, match="No space left on device") as raised:
-                fetching.fetch("ml-100k")
+                datasets.fetch("ml-100k")
             assert raised.value.filename is not None
             assert [path.name for path in disk.iterdir()] == [".ml-100k.lock"]
 
@@ -172,7 +172,7 @@ def test_a_full_disk_is_an_error_of_the_system(server: Server, tmp_path: Path, m
 def test_an_archive_that_is_none(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     replace_files(server, monkeypatch, "ml-100k", {"file.zip": b"no archive"})
     with pytest.raises(DataError, match="the files of ml-100k can't be unpacked: File is not a zip file"):
-        fetching.fetch("ml-100k")
+        datasets.fetch("ml-100k")
 
 
 def test_of_two_processes_one_fetches_and_the_other_waits(server: Server, graph: DataSet, kept: Path) -> None:
@@ -186,7 +186,7 @@ def test_of_two_processes_one_fetches_and_the_other_waits(server: Server, graph:
 
     server.answers["/train.txt"] = held
     context = multiprocessing.get_context("fork")
-    other = context.Process(target=fetching.fetch, args=("ring", _quiet))
+    other = context.Process(target=datasets.fetch, args=("ring", _quiet))
     other.start()
     give_up = time.monotonic() + 20.0
     while not server.asked and time.monotonic() < give_up:
@@ -198,7 +198,7 @@ def test_of_two_processes_one_fetches_and_the_other_waits(server: Server, graph:
             go.set()
 
     try:
-        assert read(fetching.fetch("ring", progress)) == RING
+        assert read(datasets.fetch("ring", progress)) == RING
     finally:
         go.set()
         other.join()
@@ -212,15 +212,15 @@ def _quiet(stage: str, done: float | None) -> None:
 
 
 def test_the_folder_follows_the_user_s_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(fetching.VARIABLE)
+    monkeypatch.delenv(datasets.VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert fetching.folder() == tmp_path / "embexp" / "datasets"
+    assert datasets.folder() == tmp_path / "embexp" / "datasets"
 
 
 def test_the_table_is_whole(root: Path) -> None:
     experiments = {path.stem for path in (root / "conf" / "experiment").glob("*.yaml")}
     for name, data in DATA_SETS.items():
-        assert fetching.place(name).is_relative_to(fetching.folder())
+        assert datasets.place(name).is_relative_to(datasets.folder())
         assert set(data.experiments) <= experiments, name
         assert len({file.name for file in data.files}) == len(data.files)
         for file in data.files:

@@ -24,7 +24,7 @@ from embexp.data.files import text_table
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
-from embexp.specs.data.choices import CSV
+from embexp.specs.data import CSV
 
 COLUMNS = Columns(ids={"user": "user", "item": "item"}, label="y")
 NAMES = ("user", "item", "y", "t")

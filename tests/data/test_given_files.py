@@ -15,7 +15,7 @@ from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
 from embexp.specs import run as run_specs
-from embexp.specs.data.choices import Data
+from embexp.specs.data import Data
 
 COLUMNS = Columns(ids={"user": "users", "item": "items"}, label="y", dense=("n",))
 PARTS = ("train", "validation", "test")

@@ -15,7 +15,7 @@ import pytest
 from embexp.data.columns import SKIP_UNLABELLED, Columns, columns_of
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError
-from embexp.specs.data.choices import CSV, Clicks, Data, Parquet, RecBole
+from embexp.specs.data import CSV, Clicks, Data, Parquet, RecBole
 from embexp.specs.tables import Feature
 
 GOOD = "user,item,tags,times,age,y\n" + "u1,i1,a b,1 2,30,1\n" * 1100

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from embexp.data import batches
 from embexp.data.columns import Columns, HistoryColumn
-from embexp.data.examples import Examples
-from embexp.data.histories import with_histories
+from embexp.data.examples import Examples, with_histories
 from embexp.errors import DataError
 from embexp.fields.recommendation.batches import Items
 from embexp.fields.recommendation.data import interactions

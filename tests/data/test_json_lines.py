@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from embexp.data.columns import Wanted
-from embexp.data.files import json_lines
 from embexp.data.files.arrow_columns import chunks_of_files
 from embexp.data.sources import jsonl
 from embexp.errors import ConfigError, DataError
@@ -67,7 +66,7 @@ PLACES, LATE = ["x", None, None, "4", None, None], [None, None, "5", "0.5", "202
 @pytest.mark.parametrize("name", ["d.jsonl", "d.ndjson.gz"])
 @pytest.mark.parametrize("block", [1, 100, 1 << 20])
 def test_values_do_not_depend_on_blocks(name: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", block)
     path = written(tmp_path, ROWS, name)
     ids, tags, places, late = values(path, token("id"), token("tags"), token("at.place"), token("late"))
     assert [ids, tags] == TOKENS
@@ -88,14 +87,14 @@ def test_values_do_not_depend_on_blocks(name: str, block: int, tmp_path: Path, m
 def test_types_that_change_behind_the_first_lines_are_read_exactly(
     early: Any, late: Any, expected: Sequence[str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_lines, "HEAD_ROWS", 2)
-    monkeypatch.setattr(json_lines, "_BLOCK_BYTES", 64)
-    json_lines._found.cache_clear()
+    monkeypatch.setattr(jsonl, "HEAD_ROWS", 2)
+    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", 64)
+    jsonl._found.cache_clear()
     path = written(tmp_path, [{"k": early}] * 20 + [{"k": late, "rare": 3}] * 20)
     [found] = values(path, token("k"))
     assert (found[:20], found[20:]) == ([expected[0]] * 20, [expected[1]] * 20)
     assert values(path, number("rare"))[0][20:] == [3.0] * 20
-    json_lines._found.cache_clear()
+    jsonl._found.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_types_that_change_behind_the_first_lines_are_read_exactly(
 def test_a_line_that_cannot_be_read_is_named(
     line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_lines, "HEAD_ROWS", 1)
+    monkeypatch.setattr(jsonl, "HEAD_ROWS", 1)
     with pytest.raises(DataError, match="line 2: ") as raised:
         values(written(tmp_path, [{"k": 1}, line]), token("k"))
     assert said in str(raised.value)
@@ -120,7 +119,7 @@ def test_a_line_that_cannot_be_read_is_named(
 
 
 def test_bytes_that_are_not_utf_8_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "HEAD_ROWS", 1)
+    monkeypatch.setattr(jsonl, "HEAD_ROWS", 1)
     (tmp_path / "d.jsonl").write_bytes(b'\xef\xbb\xbf{"k": "a"}\n{"k": "\xff"}\n')
     with pytest.raises(DataError, match="line 2: found the byte 0xFF, expected text in UTF-8"):
         values(tmp_path / "d.jsonl", token("k"))

@@ -18,7 +18,7 @@ from embexp.data.files.dialect import NULLS
 from embexp.data.scan import Scan, scan
 from embexp.errors import DataError
 from embexp.fields.columns.tasks import CLASSIFICATION, REGRESSION
-from embexp.specs.data.choices import CSV, Parquet
+from embexp.specs.data import CSV, Parquet
 from embexp.specs.tables import Feature
 from embexp.specs.tasks import Task
 from tests.thoroughness import examples

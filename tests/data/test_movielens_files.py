@@ -12,7 +12,7 @@ import pytest
 from embexp.data.columns import Columns
 from embexp.data.scan import Scan, scan
 from embexp.data.sources.source import source_of
-from embexp.specs.data.choices import RecBole
+from embexp.specs.data import RecBole
 
 COLUMNS = Columns(
     ids={"user_id": "user", "item_id": "item", "occupation": "occupation", "class": "genre", "movie_title": "word"},

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from embexp.data import numbers
 from embexp.data.numbers import FittedColumn
 from embexp.errors import DataError
-from embexp.specs.data.sources import Fill, NumericColumn, Transform
+from embexp.specs.data import Fill, NumericColumn, Transform
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
 COLUMNS = hnp.arrays(np.float32, st.integers(1, 200), elements=st.one_of(FLOATS, st.sampled_from([0.0, 1.0, 2.0])))

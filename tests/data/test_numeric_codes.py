@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data.files.forms import are_codes
+from embexp.data.files.samples import are_codes
 from tests.thoroughness import examples
 
 ROWS = 6_000

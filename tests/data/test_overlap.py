@@ -10,12 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from embexp.data import overlap
 from embexp.data.columns import Columns
-from embexp.data.overlap import Overlap
-from embexp.data.scan import scan
+from embexp.data.scan import Overlap, scan
 from embexp.specs import run as run_specs
-from embexp.specs.data.choices import Data
+from embexp.specs.data import Data
 
 COLUMNS = Columns(ids={"user": "user", "tags": "tags"}, weights={"amounts": "tags"}, dense=("n",), label="y")
 RNG = np.random.default_rng(5)
@@ -45,7 +43,7 @@ def data_of(rows: dict[str, list[Row]], folder: Path) -> Data:
 
 @pytest.mark.parametrize("users", [2, 50])
 def test_as_many_as_sets_have(users: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap, "_AT_ONCE", 64)
+    monkeypatch.setattr(scan, "_AT_ONCE", 64)
     rows = {"train": drawn(300, users), "validation": drawn(90, users), "test": drawn(120, users)}
     rows["test"][5:25] = rows["train"][:20]
     found = scan(data_of(rows, tmp_path), COLUMNS, cache=tmp_path / "cache").overlap

@@ -22,7 +22,7 @@ from embexp.data.files.printed_lists import are_lists, values_of
 from embexp.data.scan import Scan, encode_in_memory, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
-from embexp.specs.data.choices import CSV, Parquet
+from embexp.specs.data import CSV, Parquet
 from tests.thoroughness import examples
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.sampled_from(

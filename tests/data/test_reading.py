@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from embexp.data import splits
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
+from embexp.data.files import arrow_table as parquet_source
 from embexp.data.files import samples, text_table
 from embexp.data.scan import Scan, encode_file, scan
-from embexp.data.sources import parquet as parquet_source
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, VocabularyError
-from embexp.specs.data.choices import CSV, Parquet, RecBole
+from embexp.specs.data import CSV, Parquet, RecBole
 from tests.thoroughness import examples
 
 COLUMNS = Columns(

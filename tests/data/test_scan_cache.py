@@ -20,7 +20,7 @@ from embexp.data.columns import SKIP_UNLABELLED, Columns
 from embexp.data.scan import Scan, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
-from embexp.specs.data.choices import CSV, Parquet
+from embexp.specs.data import CSV, Parquet
 from embexp.system import caching, digests
 
 COLUMNS = Columns(ids={"user": "user"}, dense=("age",), label="y")
@@ -190,7 +190,7 @@ import os, signal, sys
 from pathlib import Path
 from embexp.data.columns import Columns
 from embexp.data.scan import scan
-from embexp.specs.data.choices import CSV
+from embexp.specs.data import CSV
 
 def die(what, part):
     if what == sys.argv[3]:

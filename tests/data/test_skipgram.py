@@ -18,7 +18,7 @@ from embexp.errors import ConfigError, DataError
 from embexp.fields.texts import text_examples
 from embexp.fields.texts.specs import SkipGram
 from embexp.fields.texts.texts import Corpus
-from embexp.specs.data.sources import Split
+from embexp.specs.data import Split
 from embexp.specs.tables import Feature
 
 FEATURES = {"center": Feature(table="word"), "context": Feature(table="context")}

@@ -21,7 +21,7 @@ from embexp.data.scan import encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
 from embexp.specs import fields
-from embexp.specs.data.choices import SOURCES, Data
+from embexp.specs.data import SOURCES, Data
 from embexp.specs.run import data_of
 from embexp.specs.tables import Feature
 

@@ -24,7 +24,7 @@ from embexp.data.vocabularies.vocabulary import HashVocabulary, TokenVocabulary
 from embexp.errors import DataError
 from embexp.fields.columns.tasks import BINARY
 from embexp.fields.graphs.specs import Triples
-from embexp.specs.data.choices import CSV, Parquet, RecBole
+from embexp.specs.data import CSV, Parquet, RecBole
 from embexp.specs.pretrained import Match
 from embexp.specs.vocabularies import Step, normalized_text
 from embexp.vectors.alignment import by_token

@@ -23,7 +23,7 @@ from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
 from embexp.fields.texts.specs import Text, Words
 from embexp.fields.texts.texts import with_ngrams, without_ngrams, words
-from embexp.specs.data.sources import Split
+from embexp.specs.data import Split
 from embexp.specs.tables import Feature
 from embexp.specs.vocabularies import VocabularyRules
 

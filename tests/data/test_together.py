@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from embexp.data import together
 from embexp.data.columns import BucketColumn, ClassNames, Columns, Wanted
+from embexp.data.files import arrow_table as parquet
 from embexp.data.scan import Scan, scan
-from embexp.data.sources import parquet
 from embexp.errors import Code, ConfigError, DataError, EmbexpError, VocabularyError
-from embexp.specs.data.choices import CSV, Data, Parquet
+from embexp.specs.data import CSV, Data, Parquet
 from embexp.specs.vocabularies import Buckets
 from embexp.system import caching
 from embexp.system.parallel import Progress

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
-from embexp.data.overlap import Overlap
-from embexp.data.scan import Scan, encode_file, scan
+from embexp.data.scan import Overlap, Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError, VocabularyError
 from embexp.fields.graphs.evaluation import Entities, all_entities

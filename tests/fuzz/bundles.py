@@ -85,30 +85,6 @@ def _incremental(folder: Path) -> Files:
     return found | {"next/checkpoint.increment.json": plain(json.dumps(json.loads(described)).encode())}
 
 
-def first_format() -> Files:
-    """A matrix in two slices, numbers of variable length, and strings, as `Saver(write_version=V1)` writes them."""
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-
-    slices = [b"", _message(1, b"\x10\x05") + _message(1, b""), _message(1, b"\x08\x05\x10\x03") + _message(1, b"")]
-    floats = [TensorProto(float_val=VALUES[part].ravel().tolist()) for part in (slice(0, 5), slice(5, 8))]
-    saved = {
-        ("m", slices[1]): floats[0],
-        ("m", slices[2]): floats[1],
-        ("n", _message(1, b"")): TensorProto(int64_val=[0, -1, 300]),
-        ("s", slices[0]): TensorProto(string_val=[b"text"]),
-    }
-    described = [("m", (8, 3), 1, slices[1:]), ("n", (3,), 9, [_message(1, b"")]), ("s", (), 7, slices[:1])]
-    meta = b""
-    for name, shape, kind, some in described:
-        whole = _message(2, b"".join(_message(2, bytes([8, size])) for size in shape)) + bytes([0x18, kind])
-        meta += _message(1, _message(1, name.encode()) + whole + b"".join(_message(4, each) for each in some))
-    entries = {b"": _message(1, meta)}
-    for number, ((name, extents), values) in enumerate(saved.items()):
-        content = _message(1, name.encode()) + _message(2, extents) + _message(3, values.SerializeToString())
-        entries[slice_prefix(name.encode()) + bytes([number])] = _message(2, content)
-    return {"first.ckpt": contents.table(entries)}
-
-
 def _files(folder: Path, name: str) -> dict[str, contents.Content]:
     entries, shards = read_encoded(folder / f"{name}.index")
     found = {f"{name}.index": contents.index(entries, shards)}

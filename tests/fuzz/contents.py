@@ -89,13 +89,6 @@ def index(entries: Mapping[bytes, bytes], shards: int = 1) -> Content:
     return _table(entries, lambda pairs: index_content(pairs, shards))
 
 
-def table(entries: Mapping[bytes, bytes]) -> Content:
-    """A checkpoint of TensorFlow's first format: keys and values are its parts."""
-    from embexp.system.tensor_bundle.writer import table_content
-
-    return _table(entries, table_content)
-
-
 def _table(entries: Mapping[bytes, bytes], content: Callable[[dict[bytes, bytes]], bytes]) -> Content:
     def pack(parts: Sequence[bytes]) -> bytes:
         pairs = dict(zip(parts[::2], parts[1::2], strict=True))

@@ -244,13 +244,6 @@ def checkpoints() -> list[Files]:
     return bundles.all_kinds()
 
 
-def first_format() -> list[Files]:
-    """A checkpoint of TensorFlow's first format (V1)."""
-    from tests.fuzz import bundles
-
-    return [bundles.first_format()]
-
-
 def keras() -> list[Files]:
     """Keras' files of weights, and other HDF5 files."""
     weights = _hdf5(_weights, False)

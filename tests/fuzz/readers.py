@@ -18,7 +18,6 @@ from embexp.data import numbers
 from embexp.data.columns import columns_of
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
-from embexp.errors import DataError
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
 from embexp.specs.freezing import FreezeRows
@@ -26,8 +25,7 @@ from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.run import data_of
 from embexp.specs.tables import Feature, RowType
 from embexp.system.parallel import quiet
-from embexp.system.tensor_bundle import first_format
-from embexp.vectors import stored, word_tests
+from embexp.vectors import quality, stored
 from embexp.vectors.file_source import open_vectors
 from tests.fuzz import configs, corpus
 from tests.fuzz.contents import Files
@@ -81,11 +79,11 @@ def _vectors(path: Path, random: Random, format: Format | None = None) -> int:
 
 def _word_tests(path: Path, random: Random) -> int:
     if path.name.startswith("pairs"):
-        pairs = word_tests.read_pairs(path)
+        pairs = quality.read_pairs(path)
         return pairs.scores.nbytes + sum(len(word) for pair in pairs.words for word in pair)
     if path.name.startswith("questions"):
-        return sum(len(word) for question in word_tests.read_analogies(path).questions for word in question)
-    return sum(map(len, word_tests.read_categories(path).words))
+        return sum(len(word) for question in quality.read_analogies(path).questions for word in question)
+    return sum(map(len, quality.read_categories(path).words))
 
 
 def _checkpoint(path: Path, random: Random) -> int:
@@ -109,12 +107,6 @@ def _tensorflow(path: Path, random: Random) -> int:
     if random.random() < 0.2:
         return _vectors(path, random)
     return _checkpoint(random.choice((path, path.parent, path.with_suffix(""))), random)
-
-
-def _first_format(path: Path, random: Random) -> int:
-    if not first_format.is_first_format(path):
-        raise DataError(f"{path}: opening it, no reader takes it")
-    return _checkpoint(first_format.index_of(path, cache=path.parent / "cache"), random)
 
 
 def _data(path: Path, random: Random, *, features: Mapping[str, str], settings: Mapping[str, Any]) -> int:
@@ -183,7 +175,6 @@ READERS = (
     Reader("Arrow", corpus.arrow, _vectors, (b"ARROW1", b"\xff\xff\xff\xff")),
     Reader("Parquet", corpus.parquet, _vectors, (b"PAR1",)),
     Reader("TensorFlow checkpoints", corpus.checkpoints, _tensorflow, (b"\x0a\x00", b"\x12\x00", b"..")),
-    Reader("first format", corpus.first_format, _first_format, (b"\x0a\x00", b"\x12\x00", b"\x80\x80")),
     Reader("Keras weights", corpus.keras, _checkpoint, (b"TREE", b"SNOD", b"PK\x03\x04", b"bfloat16")),
     Reader(
         "CSV",

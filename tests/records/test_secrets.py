@@ -16,7 +16,7 @@ from embexp.reports import collected, tracking
 from embexp.reports.mlflow import Store
 from embexp.sweeps import jobs, planning
 from embexp.system import environment, printable
-from embexp.system.redaction import MASKED, masked, masked_override, without_secrets
+from embexp.system.printable import MASKED, masked, masked_override, without_secrets
 
 URL = "postgresql://me:hunter2@host/db"
 TOKEN = "ghp_" + "hunter2" * 6

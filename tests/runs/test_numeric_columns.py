@@ -17,7 +17,7 @@ from embexp.records import inventory
 from embexp.runs import finished
 from embexp.runs import run as single
 from embexp.runs.prepare import prepare, read_data
-from embexp.specs.data.sources import Transform
+from embexp.specs.data import Transform
 from embexp.system.parallel import quiet
 
 EXAMPLES = 300

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.data import example_weights
+from embexp.data import examples
 from embexp.errors import ConfigError, DataError
 from embexp.fields.columns import metrics
 from embexp.runs import run as single
@@ -145,14 +145,14 @@ def test_weights_that_do_not_fit(overrides: tuple[str, ...], path: str, rule: st
 def test_balanced_classes_count_the_same_in_total() -> None:
     """As compute_class_weight of scikit-learn has it, n / (C n_c), with the examples' weights counted."""
     labels, rows = np.float32([0, 0, 0, 1, 2, 2]), np.arange(6)
-    plain = example_weights.fitted(labels, rows, None, "balanced", ["a", "b", "c"])
+    plain = examples.weights_of_examples(labels, rows, None, "balanced", ["a", "b", "c"])
     assert plain is not None
     assert plain.of_class == pytest.approx([6 / 9, 6 / 3, 6 / 6])
     own = np.float32([1, 2, 3, 4, 0, 5])
-    found = example_weights.fitted(labels, rows, own, "balanced", ["a", "b", "c"])
+    found = examples.weights_of_examples(labels, rows, own, "balanced", ["a", "b", "c"])
     assert found is not None
     each = own * found.of_class[labels.astype(int)]
     assert each.mean() == pytest.approx(1)
     assert [each[labels == label].sum() for label in range(3)] == pytest.approx([2, 2, 2])
     assert found.label_mean == pytest.approx(1)
-    assert example_weights.fitted(labels, rows, None, None, ["a"]) is None
+    assert examples.weights_of_examples(labels, rows, None, None, ["a"]) is None

@@ -27,6 +27,7 @@ from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 from embexp.training import models
 from embexp.training.step import Input, Step
+from tests.checkpoint_values import write_checkpoint
 
 ROWS, DIM = 11, 3
 VALUES = np.random.default_rng(0).normal(size=(ROWS, DIM)).astype(np.float32)
@@ -128,7 +129,7 @@ def test_its_checkpoint_is_restored_eagerly_and_the_other_way_round(tmp_path: Pa
         np.testing.assert_allclose(x, y, atol=1e-6)
 
     function.train(iter(data(1)), 3)
-    store.write(checkpoint, tmp_path / "eager")
+    write_checkpoint(checkpoint, tmp_path / "eager")
     inside.runtime.call(lambda session: inside.saver.restore(session, store.prefix_in(tmp_path / "eager")))
     assert inside.values.digest() == table.digest()
 

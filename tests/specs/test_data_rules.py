@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from embexp.fields.graphs.specs import ComplEx, Place, TransE, Triples
 from embexp.specs import run, tasks
-from embexp.specs.data.choices import Clicks, Data
+from embexp.specs.data import Clicks, Data
 from embexp.specs.models import MLP, Model
 from embexp.specs.run import RunSpec, data_of
 from embexp.specs.tables import Feature

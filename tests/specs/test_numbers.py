@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from embexp.records import identity
-from embexp.specs.data.choices import CSV
-from embexp.specs.data.sources import Fill, NumericColumn, Transform
+from embexp.specs.data import CSV, Fill, NumericColumn, Transform
 
 
 def csv(dense: Any) -> CSV:

@@ -12,7 +12,7 @@ import embexp
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import run
 from embexp.specs.base import Scope, Spec, UnknownPartError, union
-from embexp.specs.data.choices import SOURCES
+from embexp.specs.data import SOURCES
 from embexp.specs.freezing import Freeze
 from embexp.specs.inits import FUNCTION, METHODS, Init, InitMethod
 from embexp.specs.pretrained import NoPretrained, Sample

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from embexp.specs.base import Spec
-from embexp.specs.data.choices import CSV
+from embexp.specs.data import CSV
 from embexp.specs.optimizers import SGD
 from embexp.specs.tables import Feature
 

@@ -9,8 +9,7 @@ import pytest
 from embexp.errors import ConfigError
 from embexp.fields.columns.tasks import BINARY, REGRESSION
 from embexp.reports.record import Status
-from embexp.specs.metrics import Objective, objectives
-from embexp.specs.tasks import Task
+from embexp.specs.tasks import Objective, Task, objectives
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.search import objective_values
 

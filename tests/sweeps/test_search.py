@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.fields.columns.tasks import BINARY
 from embexp.reports.record import Status
-from embexp.specs.metrics import objectives
+from embexp.specs.tasks import objectives
 from embexp.sweeps import search as searches
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.search import Search, search_setting_faults

@@ -10,7 +10,7 @@ import pytest
 from embexp.cli import commands
 from embexp.reports import mlflow
 from embexp.sweeps.settings import SearchSettings
-from embexp.system import foreign
+from embexp.system import files
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_what_is_somebody_else_s_is_refused_before_anything_is_written(
 def test_a_cache_is_our_own_whatever_came_into_it_first(name: str, here: Path) -> None:
     """As by `embexp schema --out FILE`, `embexp fetch`, or a build of fused operations, before the first run."""
     (here / "cache" / name / "something").mkdir(parents=True)
-    assert foreign.cache(here / "cache") == ""
+    assert files.cache(here / "cache") == ""
 
 
 def test_a_record_has_no_database_of_somebody_else_opened(here: Path) -> None:
@@ -77,6 +77,6 @@ def test_what_is_new_empty_or_its_own_is_taken(here: Path) -> None:
     for made in ("cache/digests", "alike/clicks-0123456789abcdef0123456789abcdef", "both/run/.hydra", "store/0"):
         Path(made).mkdir(parents=True)
     Path("store/0/meta.yaml").touch()
-    assert not any(foreign.cache(Path(each)) for each in ("empty", "nowhere", "cache", "alike", "both"))
-    assert not any(foreign.store(Path(each), is_folder=True) for each in ("empty", "nowhere", "store"))
-    assert not any(foreign.database(Path(each), ["users"]) for each in ("empty.db", "nowhere.db", "theirs.db"))
+    assert not any(files.cache(Path(each)) for each in ("empty", "nowhere", "cache", "alike", "both"))
+    assert not any(files.store(Path(each), is_folder=True) for each in ("empty", "nowhere", "store"))
+    assert not any(files.database(Path(each), ["users"]) for each in ("empty.db", "nowhere.db", "theirs.db"))

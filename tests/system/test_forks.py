@@ -7,10 +7,10 @@ import sys
 
 CODE = """
 import os, threading
-from embexp.system import processes
+from embexp.system import machine
 end = threading.Event()
 threading.Thread(target=end.wait, daemon=True).start()
-child = processes.fork()
+child = machine.fork()
 if child == 0:
     os._exit(3)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

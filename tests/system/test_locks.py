@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from embexp.errors import RunError
-from embexp.system import locks, processes
+from embexp.system import locks, machine
 from embexp.system.locks import FileLock
 from tests import disks
 from tests.locked import held_elsewhere
@@ -121,7 +121,7 @@ def test_a_fork_does_not_hold_the_lock_of_its_parent(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         with lock_in(tmp_path).exclusive():
-            child = processes.fork()
+            child = machine.fork()
             if child == 0:
                 theirs.send(b"forked")
                 theirs.recv(1)

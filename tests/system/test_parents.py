@@ -13,19 +13,19 @@ import psutil
 import pytest
 
 from embexp.cli import job
-from embexp.system import processes
+from embexp.system import machine
 
 CHILD = """
 import time
-from embexp.system import processes
-processes.die_with_parent(processes.parent())
+from embexp.system import machine
+machine.die_with_parent(machine.parent())
 print("alive", flush=True)
 time.sleep(600)
 """
 PARENT = f"""
 import os, subprocess, sys
-from embexp.system import processes
-child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], env={{**os.environ, **processes.variables()}})
+from embexp.system import machine
+child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], env={{**os.environ, **machine.variables()}})
 print(child.pid, flush=True)
 child.wait()
 """
@@ -66,4 +66,4 @@ def test_every_job_ends_with_who_started_it(words: list[str], monkeypatch: pytes
     with pytest.raises(KeyboardInterrupt):
         job.main()
     assert asked == [12345]
-    assert processes.parent() == os.getppid()  # what the job starts has another one
+    assert machine.parent() == os.getppid()  # what the job starts has another one

@@ -13,8 +13,8 @@ from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
 from embexp.specs.tables import Feature
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.graph import TableShape, to_tensorflow
 from embexp.tables.table import EmbeddingTable
+from embexp.tables.tpu_backend import TableShape, to_tensorflow
 
 RULES = {"user": Adagrad(), "item": Adam(), "tag": FTRL(), "word": AdagradMomentum(), "plain": SGD()}
 SIZES = {"user": (5, 3), "item": (7, 2), "tag": (4, 1), "word": (6, 4), "plain": (3, 3)}

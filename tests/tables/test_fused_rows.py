@@ -18,11 +18,10 @@ from embexp.system import native
 from embexp.system.arrays import ArrayRows
 from embexp.tables import fused_rows, inputs, optimizers
 from embexp.tables.optimizers import DecayShares, RowGroups
-from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
-from embexp.tables.variables import read_without_copy
+from embexp.tables.variables import SINGLE, Precision, read_without_copy
 from tests.thoroughness import examples
 
 built = pytest.mark.skipif(native.library("moves") is None, reason="the library was not built: no C++ compiler")

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, ExponentialSchedule
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables.graph import TableShape, to_tensorflow
+from embexp.tables.tpu_backend import TableShape, to_tensorflow
 
 FEATURES = {
     "item": Feature(table="item"),

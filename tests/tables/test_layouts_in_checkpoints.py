@@ -18,6 +18,7 @@ from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.optimizers import RowGroups
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
+from tests.checkpoint_values import write_checkpoint
 
 ROWS, DIM = 9, 3
 GROUPS = np.array([0, 1, 0, 0, 1, 1, 0, 2, 0], np.uint8)  # group 2 moves later
@@ -80,7 +81,7 @@ def test_saved_in_one_layout_restored_in_another(tmp_path: Path, saved: str, res
     first = table_of(saved, tmp_path)
     fill(first)
     train(first)
-    store.write(checkpoint(first), tmp_path / "c")
+    write_checkpoint(checkpoint(first), tmp_path / "c")
     infos = checkpoints.keys(tmp_path / "c").values()
     shapes = {info.short: info.shape for info in infos if info.short.startswith("embedding")}
     assert shapes == dict.fromkeys(("embedding/item", "embedding/item.Smomenta", "embedding/item.Svelocities"), (9, 3))
@@ -97,7 +98,7 @@ def test_in_sessions(tmp_path: Path, layout: str) -> None:
     first = table_of(layout, tmp_path)
     fill(first)
     train(first)
-    store.write(checkpoint(first), tmp_path / "eager")
+    write_checkpoint(checkpoint(first), tmp_path / "eager")
     expected = state(first)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         table = table_of(layout, tmp_path)
@@ -120,7 +121,7 @@ def test_rows_that_stay_in_their_file_must_be_those_of_the_checkpoint(tmp_path: 
     first = table_of("variable", tmp_path)
     fill(first)
     first.scatter(tf.constant([3]), tf.zeros([1, DIM]))
-    store.write(checkpoint(first), tmp_path / "c")
+    write_checkpoint(checkpoint(first), tmp_path / "c")
     with pytest.raises(CheckpointError, match="frozen rows of table item in the checkpoint are not those of its pretr"):
         restoring.read_run(checkpoint(table_of("memory_map", tmp_path)), tmp_path / "c")
 
@@ -128,14 +129,14 @@ def test_rows_that_stay_in_their_file_must_be_those_of_the_checkpoint(tmp_path: 
 def test_a_checkpoint_of_another_size(tmp_path: Path) -> None:
     other = EmbeddingTable("item", ROWS + 1, DIM, slots=optimizers.slots_of(Adam()))
     other.write(0, np.zeros((ROWS + 1, DIM), np.float32))
-    store.write(checkpoint(other), tmp_path / "c")
+    write_checkpoint(checkpoint(other), tmp_path / "c")
     with pytest.raises(
         CheckpointError, match=r"\(item/momenta\) float32 \[9, 3\], in the checkpoint float32 \[10, 3\]"
     ):
         restoring.read_run(checkpoint(table_of("split", tmp_path)), tmp_path / "c")
     bare = EmbeddingTable("item", ROWS, DIM)
     bare.write(0, VALUES)
-    store.write(checkpoint(bare), tmp_path / "bare")
+    write_checkpoint(checkpoint(bare), tmp_path / "bare")
     with pytest.raises(
         CheckpointError, match=r"missing.*\n    embedding/item\.Smomenta \(item/momenta\) float32 \[9, 3\]"
     ):

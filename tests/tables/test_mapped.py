@@ -16,10 +16,10 @@ from embexp.specs.optimizers import SGD, Adagrad
 from embexp.specs.tables import Feature
 from embexp.system import arrays, digests
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.rounding import Precision
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable
+from embexp.tables.variables import Precision
 from tests.thoroughness import examples
 
 DIM = 5
@@ -220,7 +220,7 @@ def test_arrays_that_can_not_be_used_in_place_are_errors(mapping: np.ndarray, tm
 MEMORY = """
 import sys, numpy as np, tensorflow as tf
 from embexp.system.machine import PeakMemory, anonymous_bytes
-from embexp.tables.rounding import Precision
+from embexp.tables.variables import Precision
 from embexp.tables.split import MappedTable
 kind = sys.argv[3]
 mapping = np.asarray(np.load(sys.argv[1], mmap_mode="c")).view(kind)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.tables.rounding import Precision, random_bits, rounded
+from embexp.tables.variables import Precision, random_bits, rounded
 
 WORDS = st.integers(0, 2**32 - 1)
 TYPES: dict[str, Any] = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}

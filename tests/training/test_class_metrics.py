@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from embexp.data import labels as label_rules
+from embexp.data import examples as label_rules
 from embexp.fields.columns import constants, metrics
 from embexp.fields.columns.metrics import Measures
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.recommendation.evaluation import intervals_over_users
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Task
 from embexp.training.intervals import around
 

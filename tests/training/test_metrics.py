@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from embexp.data import labels as label_rules
+from embexp.data import examples as label_rules
 from embexp.errors import ConfigError, DataError, DivergedError
 from embexp.fields.columns import metrics
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.graphs.tasks import RANKING
 from embexp.fields.recommendation.tasks import RECOMMENDATION
-from embexp.specs import metrics as metric_specs
 from embexp.specs import tasks
+from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Task
 
 NUMBERS = st.floats(-1e6, 1e6)

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from embexp.fields.graphs import models as knowledge_graph
 from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
-from embexp.specs.losses import RankingLoss
-from embexp.specs.models import DENSE
+from embexp.specs.models import DENSE, RankingLoss
 from embexp.training import models, one_vs_all
 from embexp.training.one_vs_all import OneVsAll
 from tests.thoroughness import left_out

@@ -15,7 +15,7 @@ from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
 from embexp.fields.graphs import evaluation as rank_metrics
 from embexp.fields.graphs.tasks import RANKING
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Direction
 from embexp.training import ranking
 from embexp.training.ranking import KnownAnswers, Queries

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from embexp.errors import DataError
 from embexp.system.tensor_bundle.index import read_index
-from embexp.vectors import checkpoint
+from embexp.vectors import array_files
 from embexp.vectors.file_source import open_vectors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +119,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut_short_after_it_was_opened(tmp_path: Path) -> None:
     name_based(tmp_path / "c", {"t": VALUES})
-    stored = checkpoint.read(tmp_path / "c.index", "t")
+    stored = array_files.read_tensor(tmp_path / "c.index", "t")
     data = tmp_path / "c.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-1])
     with pytest.raises(

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from embexp.errors import DataError
 from embexp.specs.pretrained import Match
 from embexp.vectors.alignment import RowTokens, by_token
-from embexp.vectors.composed import Means, Sources, ngrams, of_neighbours, of_subwords, parts
-from embexp.vectors.initial_rows import like_the_file
+from embexp.vectors.initial_rows import Means, Sources, like_the_file, ngrams, of_neighbours, of_subwords, parts
 from tests.vectors.in_memory import Memory, Numbered
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from embexp.errors import DataError
 from embexp.specs.pretrained import Join, NonFinite
-from embexp.vectors.file_source import FileSource, open_vectors
-from embexp.vectors.joined import JoinedSource, joined
+from embexp.vectors.file_source import FileSource, JoinedSource, joined, open_vectors
 
 WORDS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
 

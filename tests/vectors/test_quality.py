@@ -14,7 +14,7 @@ from scipy import stats
 
 from embexp.system.arrays import ArrayRows
 from embexp.vectors import quality
-from embexp.vectors.word_tests import Analogies, Categories, Lookup, Pairs
+from embexp.vectors.quality import Analogies, Categories, Lookup, Pairs
 
 PATH = Path("test.txt")
 
@@ -179,9 +179,9 @@ def test_gensim_finds_the_same(tmp_path: Path) -> None:
     keyed = pytest.importorskip("gensim.models", reason="gensim, of the extra bench, is not installed").KeyedVectors
     from gensim.test.utils import datapath
 
-    from embexp.vectors import word_tests
+    from embexp.vectors import quality
 
-    questions = word_tests.read_analogies(Path(datapath("questions-words.txt")))
+    questions = quality.read_analogies(Path(datapath("questions-words.txt")))
     words = sorted({word for question in questions.questions for word in question})
     words += [word.swapcase() for word in words[::7]] + [f"other{number}" for number in range(500)]
     generator = np.random.default_rng(0)
@@ -204,7 +204,7 @@ def test_gensim_finds_the_same(tmp_path: Path) -> None:
     for section, theirs in zip(found, sections[:-1], strict=False):
         assert section.covered == len(theirs["correct"]) + len(theirs["incorrect"])
         assert (section.add.right if section.add else 0) == len(theirs["correct"])
-    tests = {name: word_tests.read_pairs(Path(datapath(name))) for name in ("wordsim353.tsv", "simlex999.txt")}
+    tests = {name: quality.read_pairs(Path(datapath(name))) for name in ("wordsim353.tsv", "simlex999.txt")}
     tokens = sorted({word for test in tests.values() for pair in test.words for word in pair})
     values = generator.normal(size=(len(tokens), 20)).astype(np.float32)
     peer = keyed(20)

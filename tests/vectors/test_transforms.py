@@ -18,14 +18,12 @@ from sklearn.preprocessing import normalize
 
 from embexp.errors import DataError
 from embexp.specs.tables import Constant, Initializer, Normal, TruncatedNormal, Uniform
-from embexp.specs.transforms.chain import AnyStep, Transform, misfit, settled
-from embexp.specs.transforms.steps import Step
+from embexp.specs.transforms import AnyStep, Step, Transform, misfit, settled
+from embexp.vectors import transforms as transformation
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, deviation_of, like_the_file
 from embexp.vectors.moments import Moments, measure
-from embexp.vectors.transforms import transformation
-from embexp.vectors.transforms.steps import TableRows
-from embexp.vectors.transforms.transformation import Transformation
+from embexp.vectors.transforms import TableRows, Transformation
 from tests.thoroughness import examples
 from tests.vectors.in_memory import Memory, Numbered
 

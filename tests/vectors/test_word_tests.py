@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from embexp.errors import DataError
-from embexp.vectors import word_tests
+from embexp.vectors import quality
 
 PAIRS = {
     "wordsim353.tsv": "# The WordSimilarity-353 Test Collection\n# Word 1\tWord 2\tHuman (mean)\nlove\tsex\t6.77\n",
@@ -26,7 +26,7 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_pairs(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(PAIRS[name].encode())
-    found = word_tests.read_pairs(tmp_path / name)
+    found = quality.read_pairs(tmp_path / name)
     assert found.words[0] == ("love", "sex")
     assert found.scores[0] == 6.77
     assert len(found.words) == len(found.scores) == (1 if name in ("wordsim353.tsv", "combined.csv") else 2)
@@ -34,16 +34,16 @@ def test_pairs(name: str, tmp_path: Path) -> None:
 
 def test_a_word_may_be_a_number_of_python_or_have_a_comma(tmp_path: Path) -> None:
     (tmp_path / "n.csv").write_text(PAIRS["numbered.csv"])
-    assert word_tests.read_pairs(tmp_path / "n.csv").words[1] == ("a, b", "nan")
+    assert quality.read_pairs(tmp_path / "n.csv").words[1] == ("a, b", "nan")
 
 
 def test_analogies(tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_text(": capitals\nAthens Greece Oslo Norway\n: gram1\n\na b c d\ne f g h\n")
-    found = word_tests.read_analogies(tmp_path / "q.txt")
+    found = quality.read_analogies(tmp_path / "q.txt")
     assert found.questions == [("Athens", "Greece", "Oslo", "Norway"), ("a", "b", "c", "d"), ("e", "f", "g", "h")]
     assert (found.sections, found.section) == (["capitals", "gram1"], [0, 1, 1])
     (tmp_path / "bare.txt").write_text("a b c d\n")
-    assert word_tests.read_analogies(tmp_path / "bare.txt").sections == ["bare"]
+    assert quality.read_analogies(tmp_path / "bare.txt").sections == ["bare"]
 
 
 CATEGORIES = {
@@ -57,13 +57,13 @@ CATEGORIES = {
 @pytest.mark.parametrize("form", CATEGORIES)
 def test_categories(form: str, tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text(CATEGORIES[form])
-    found = word_tests.read_categories(tmp_path / "c.txt")
+    found = quality.read_categories(tmp_path / "c.txt")
     assert (found.words, found.categories) == (["cat", "dog", "oak"], ["animal", "animal", "tree"])
 
 
 def test_categories_that_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("cat 1\ndog 1\noak 2\n")
-    assert word_tests.read_categories(tmp_path / "c.txt").categories == ["1", "1", "2"]
+    assert quality.read_categories(tmp_path / "c.txt").categories == ["1", "1", "2"]
 
 
 FAULTS = {
@@ -85,21 +85,21 @@ def test_faults(case: str, tmp_path: Path) -> None:
     kind, text, said = FAULTS[case]
     (tmp_path / "f.txt").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(DataError, match=said):
-        getattr(word_tests, f"read_{kind}")(tmp_path / "f.txt")
+        getattr(quality, f"read_{kind}")(tmp_path / "f.txt")
     with pytest.raises(DataError, match="there is no such file"):
-        getattr(word_tests, f"read_{kind}")(tmp_path / "none.txt")
+        getattr(quality, f"read_{kind}")(tmp_path / "none.txt")
 
 
 def test_lookup() -> None:
     tokens = pa.array(["US", "us", "straße", "STRASSE", "sun", "last"], pa.large_string())
-    found = word_tests.Lookup(tokens, rows=5)
+    found = quality.Lookup(tokens, rows=5)
     assert found.rows(["us", "US", "STRASSE", "last", "none"]).tolist() == [0, 0, 2, -1, -1]
     assert found.first.tolist() == [0, 0, 2, 2, 4]
-    exact = word_tests.Lookup(tokens, rows=6, any_case=False)
+    exact = quality.Lookup(tokens, rows=6, any_case=False)
     assert exact.rows(["us", "US", "Us"]).tolist() == [1, 0, -1]
 
 
 def test_parts_of_speech_may_be_missing_in_the_tokens() -> None:
-    lookup = word_tests.Lookup(pa.array(["sun", "sun-n", "run"], pa.large_string()), rows=3)
+    lookup = quality.Lookup(pa.array(["sun", "sun-n", "run"], pa.large_string()), rows=3)
     assert lookup.rows(["sun-n", "run-v"]).tolist() == [1, 2]
     assert lookup.rows(["run-v", "sun"]).tolist() == [-1, 0]  # not all words have one, so these are words

@@ -358,11 +358,6 @@ def graph(arguments: Sequence[str]) -> int:
             f"{path} is a file of Keras, which has no object graph\n"
             "    tf.train.Checkpoint(model=model).write(PATH) writes a checkpoint of the model that has one"
         )
-    if paths.find(path).suffix != ".index":
-        raise CheckpointError(
-            f"{path} is a name-based checkpoint, of TensorFlow's first format (V1), and has no object graph\n"
-            f"    `embexp checkpoint convert {path} OUT --to object` writes an object-based one"
-        )
     index = paths.index_of(path)
     named = out or Path(f"{path.resolve().name.removesuffix('.index')}.svg")
     file = output(named, "checkpoint graph", option="-o", inputs=paths.files_of(index), force=options.force)

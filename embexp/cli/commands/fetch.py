@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*")
     options = parser.parse(arguments)
     from embexp.config.messages import did_you_mean
-    from embexp.data import fetching
+    from embexp.data import datasets
     from embexp.data.datasets import DATA_SETS
 
     for name in options.names:
@@ -48,25 +48,25 @@ def main(arguments: Sequence[str]) -> int:
 
         _list(console())
     for name in options.names:
-        found = fetching.fetch(name)
+        found = datasets.fetch(name)
         print(f"{name}: {DATA_SETS[name].terms}; {DATA_SETS[name].page}", file=sys.stderr)
         print(found)
     return DONE
 
 
 def _list(to: Console) -> None:
-    from embexp.data import fetching
+    from embexp.data import datasets
     from embexp.data.datasets import DATA_SETS
     from embexp.system import terminal
 
     shown = terminal.table(to, ["name"], right=["download"], after=["here", "experiment=", "what it is"])
     by_terms: dict[tuple[str, str], list[str]] = {}
     for name, data in DATA_SETS.items():
-        here = "yes" if fetching.is_here(name) else ""
+        here = "yes" if datasets.is_here(name) else ""
         shown.add_row(name, terminal.byte_size(data.size), here, "\n".join(data.experiments), data.about)
         by_terms.setdefault((data.terms, data.page), []).append(name)
     to.print(shown, markup=False, highlight=False)
     print("\nterms in short; the pages have all of them")
     for (terms, page), names in by_terms.items():
         print(f"  {', '.join(names)}: {terms}\n    {page}")
-    print(f"\nkept in {fetching.folder()}")
+    print(f"\nkept in {datasets.folder()}")

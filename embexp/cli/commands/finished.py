@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, warn
 from embexp.errors import CommandLineError, ConfigError, DataError, EmbexpError
-from embexp.system import printable
+from embexp.system import printable, stores
 from embexp.system.printable import print
-from embexp.system.stores import places
-from embexp.system.stores.objects import is_url
+from embexp.system.stores import is_url
 
 if TYPE_CHECKING:
     import argparse
@@ -88,8 +87,8 @@ def evaluate(arguments: Sequence[str]) -> int:
         options.directory, "evaluate", *rest, data=data, own_data=data is None, allow_code=options.allow_code
     )
     details: dict[str, Any] | None = None if options.json else {}
-    with stages_of_long_work() as progress, places.naming_urls():
-        own = None if data is None else places.local(data)
+    with stages_of_long_work() as progress, stores.naming_urls():
+        own = None if data is None else stores.local(data)
         metrics = run.evaluate(own, split=split, progress=progress, details=details)
     if details is None:
         print(json.dumps(dict(metrics)))
@@ -113,9 +112,9 @@ def predict(arguments: Sequence[str]) -> int:
     run = load_finished(options.directory, "predict", *rest, data=options.data, allow_code=options.allow_code)
     columns: dict[str, Sequence[object]] = {}
     if options.keep is not None:
-        columns |= run.columns_of_file(places.local(options.data), options.keep.split(","))
-    with stages_of_long_work() as progress, places.naming_urls():
-        found = run.predictions(places.local(options.data), progress=progress)
+        columns |= run.columns_of_file(stores.local(options.data), options.keep.split(","))
+    with stages_of_long_work() as progress, stores.naming_urls():
+        found = run.predictions(stores.local(options.data), progress=progress)
     columns["prediction"] = _texts(found.prediction)
     if found.classes is not None:
         columns["class"] = found.classes.tolist()
@@ -125,7 +124,7 @@ def predict(arguments: Sequence[str]) -> int:
     if counts := _say_which(found.unknown, "have values that the run does not know"):
         rows = zip(*(found.unknown[name].tolist() for name in counts), strict=True)
         columns["unknown"] = [" ".join(itertools.compress(counts, row)) for row in rows]
-        for names, alike in run.alike_unknown(places.local(options.data)).items():
+        for names, alike in run.alike_unknown(stores.local(options.data)).items():
             first, second = alike.shown
             warn(
                 f"{names}: {alike.count:,} of {alike.tokens:,} unknown values differ from a known one only by"
@@ -217,13 +216,13 @@ def _fetch(directory: str, url: str) -> None:
         CommandLineError: they can't be had.
     """
     from embexp.records.folder import RunFolder
-    from embexp.specs.data.choices import Columnar
+    from embexp.specs.data import Columnar
     from embexp.system import caching
 
     spec = RunFolder(Path(directory)).recorded_spec()
     try:
         cache = caching.cache_folder(spec.output.cache)
-        places.fetch({"--data": url}, cache=cache, flat=isinstance(spec.data, Columnar))
+        stores.fetch({"--data": url}, cache=cache, flat=isinstance(spec.data, Columnar))
     except ConfigError as error:
         [fault] = error.faults
         raise CommandLineError("\n    ".join([f"--data {url}: {fault.rule}", fault.remedy]).rstrip()) from error

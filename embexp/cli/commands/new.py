@@ -329,7 +329,7 @@ def _columns(options: Any, columns: Sequence[ColumnFacts], option: str) -> tuple
 
 def _check_form(data: Path) -> None:
     """Raises CommandLineError for forms that no source reads."""
-    from embexp.data.files import json_lines
+    from embexp.data.sources import jsonl
     from embexp.system import compressed
 
     reader = _PANDAS.get(data.suffix.lower())
@@ -339,7 +339,7 @@ def _check_form(data: Path) -> None:
             f"embexp new: {data}: files of this form are not read; convert it to Parquet first\n"
             f"    python -c {shlex.quote(script)}"
         )
-    if compressed.form_of(data) == ".json" and data.is_file() and not json_lines.is_lines(data):
+    if compressed.form_of(data) == ".json" and data.is_file() and not jsonl.is_lines(data):
         lines = data.with_name(data.name.partition(".")[0] + ".jsonl").name
         script = f"import json; rows = json.load(open({str(data)!r})); print(*map(json.dumps, rows), sep=chr(10))"
         raise CommandLineError(

@@ -13,62 +13,11 @@ import pyarrow.compute as pc
 
 from embexp.data.columns import OF_LABELLED, Wanted
 from embexp.data.files import printed_lists
-from embexp.data.files.dialect import NULLS
 from embexp.data.files.printed_lists import BRACKETS
 from embexp.data.files.table_files import Files, Side, Table
 from embexp.data.vocabularies.spelling import normalized
 from embexp.errors import DataError, excerpt
 from embexp.specs.vocabularies import Steps
-
-
-@dataclass(frozen=True)
-class Block:
-    """Consecutive rows of a file.
-
-    Attributes:
-        done: fraction of the file that has been read with them, 0 to 1.
-        tokens: Arrow arrays, or lists of them, of columns that are read as tokens, by name.
-        numbers: float64, or lists of it, of columns that are read as numbers, by name.
-    """
-
-    count: int
-    done: float
-    tokens: dict[str, pa.Array]
-    numbers: dict[str, pa.Array]
-
-    def after(self, rows: int) -> Block:
-        """The block without its first rows."""
-        if not rows:
-            return self
-        tokens, numbers = (
-            {name: array.slice(rows) for name, array in columns.items()} for columns in (self.tokens, self.numbers)
-        )
-        return Block(self.count - rows, self.done, tokens, numbers)
-
-    def with_labels(self, wanted: Sequence[Wanted]) -> Block:
-        """The block without the rows that lack a label, if such rows are skipped."""
-        label = next((one for one in wanted if one.skips), None)
-        if label is None:
-            return self
-        present = _present((self.tokens if label.tokens else self.numbers)[label.name])
-        if present.true_count == self.count:
-            return self
-        tokens, numbers = (
-            {name: array.filter(present) for name, array in columns.items()} for columns in (self.tokens, self.numbers)
-        )
-        return Block(present.true_count, self.done, tokens, numbers)
-
-
-def _present(array: pa.Array) -> pa.Array:
-    """Whether each value is none of those that mean a missing one; boolean."""
-    if pa.types.is_dictionary(array.type):
-        return pc.fill_null(_present(array.dictionary).take(array.indices), False)
-    if pa.types.is_floating(array.type):
-        return pc.invert(pc.is_null(array, nan_is_null=True))
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        nulls = pa.array(sorted(NULLS), array.type)
-        return pc.invert(pc.is_in(pc.fill_null(pc.utf8_trim_whitespace(array), ""), value_set=nulls))
-    return pc.is_valid(array)
 
 
 @dataclass(frozen=True)

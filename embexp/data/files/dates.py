@@ -18,12 +18,12 @@ from embexp.data.files.dialect import NULLS
 from embexp.data.files.table_files import Files, Table, stop_at
 from embexp.data.files.text_table import TextTable, seconds
 from embexp.errors import Fault
-from embexp.specs.data.choices import DATE_PARTS, DateColumn
+from embexp.specs.data import DATE_PARTS, DateColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from embexp.data.files.arrow_columns import Block
+    from embexp.data.files.table_files import Block
 
 Locate = Callable[[Sequence[Path], Sequence[Wanted]], Files]
 _PERIODS = {"weekday": (7, 0), "month": (12, 1), "hour": (24, 0)}

@@ -3,10 +3,13 @@
 It is for a look at a file of which nothing is known, so it also finds out how the file is written. The source of a run
 then reads it, and its columns and fields are taken from there: what is seen here is what a run will see. A row of a
 text file that does not fit the header is passed over; the look at the written experiment finds it.
+
+Forms of text files that their content shows: encodings, labelled texts, ratings without a header, notations.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import itertools
@@ -16,31 +19,224 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embexp.data.files import forms, json_lines, printed_lists, table_files
+from embexp.data.files import arrow_table, printed_lists, table_files
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
-from embexp.data.files.forms import DateFacts, Value
 from embexp.data.files.table_files import data_files, lines_of, of_form
 from embexp.data.files.text_table import (
     BadLine,
     TextTable,
     header_fields,
+    is_number,
     is_separator_line,
     names_of,
     records,
+    seconds_of,
 )
-from embexp.data.sources import csv, jsonl, parquet, recbole
+from embexp.data.sources import csv, jsonl, recbole
 from embexp.data.sources.adjacency import looks_like
 from embexp.errors import DataError, plural, read_by_library
-from embexp.specs.data.choices import CSV
+from embexp.specs.data import CSV
 from embexp.system import compressed
 from embexp.system.files import fault_of
 
 if TYPE_CHECKING:
     from embexp.data.vocabularies.spelling import Alike
+
+Value = str | list[str] | None
+"""A field: None where it is missing, a list where the file itself says that the column holds lists."""
+
+_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_FEWEST_LINES, _MOST_LABELS, _RECURS = 10, 100, 5
+"""Of labelled texts: lines at least, different labels at most, and how often each occurs at least on average."""
+_FEWEST_WORDS, _SHORTEST_DATE = 3, 8
+_COMPARED, _LOOKED_AT = 200, 20
+"""Rows that the first one is compared with, and whose numbers are looked at."""
+_DIGITS = re.compile(r"[+-]?\d[\d.,' \u00a0\u202f]*")
+_MOST_RATINGS, _LARGEST_RATING = 101, 100
+_NEAR, _RATIO, _ROUND, _FEWEST_NUMBERS = range(1, 6), 10, 5, 1_000
+"""Distances of near numbers; how many times as often codes are equal as near; rounded ones are multiples of this; and
+how many numbers it takes to tell."""
+
+
+def labelled_lines(text: str, delimiter: str) -> tuple[str, dict[str, list[str | None]]] | None:
+    """The delimiter and the columns of a file with a text in each line, behind its label; None for another file.
+
+    Args:
+        delimiter: by which its lines have as many fields as each other; a comma if there is none.
+    """
+    lines = [line.strip("\r") for line in text.split("\n") if line.strip()]
+    is_table = delimiter != "\t" and len({line.count(delimiter) for line in lines[:50]}) == 1 and delimiter in lines[0]
+    if len(lines) < _FEWEST_LINES or is_table:
+        return None
+    for between in ("\t", " "):
+        parts = [line.partition(between) for line in lines]
+        labels, texts = Counter(label for label, _, _ in parts), [text for _, _, text in parts]
+        if not 1 < len(labels) <= _MOST_LABELS or len(labels) * _RECURS > len(lines):
+            continue
+        words = sum(any(map(str.isalpha, word)) for text in texts for word in text.split()) / len(texts)
+        some_lack_it = not all(found for _, found, _ in parts)
+        fields = {text.count("\t") for text in texts} if between == "\t" else {0}
+        if not some_lack_it and words >= _FEWEST_WORDS and fields == {0} and 2 * len(set(texts)) > len(texts):
+            return between, {"label": [label for label, _, _ in parts], "text": [text or None for text in texts]}
+    return None
+
+
+_NOTATIONS = ((",", ""), (",", "."), (",", " "), (",", "\u00a0"), (",", "\u202f"), (",", "'"))
+_POINTED = ((".", ","), (".", " "), (".", "'"), (".", "\u00a0"), (".", "\u202f"))
+
+
+DATE_FORMATS = tuple(
+    f"{day}{clock}"
+    for day in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
+    for clock in ("", " %H:%M", " %H:%M:%S")
+)
+
+_HOURS = "%y%m%d%H"
+"""Such as 14102100, of click logs: by its digits alone it could be a code, so that the column's name decides."""
+_FIRST_YEAR = 1900
+
+
+@dataclass(frozen=True)
+class DateFacts:
+    """What a column of dates holds.
+
+    Attributes:
+        format: of the text; None for ISO 8601.
+        last: the last date.
+        parts: those of weekday, month and hour that differ.
+    """
+
+    format: str | None
+    last: str
+    parts: tuple[str, ...]
+
+
+def dates_of(texts: Iterable[str], *, hours: bool = False) -> DateFacts | None:
+    """Of text that is dates in one form; None of other text. Of two orders of day and month, the day is first.
+
+    Args:
+        hours: whether it may also be two digits each of year, month, day and hour.
+    """
+    some = list(texts)
+    form: str | None
+    for form in (None, *DATE_FORMATS, *([_HOURS] if hours else [])):
+        if some and all(len(text) >= _SHORTEST_DATE and seconds_of(text, form) is not None for text in some):
+            clocks = [datetime.fromisoformat(text) if form is None else datetime.strptime(text, form) for text in some]
+            if hours and min(clock.year for clock in clocks) < _FIRST_YEAR:
+                continue
+            last = max(clock.date() for clock in clocks).isoformat()
+            parts = {"weekday": datetime.weekday, "month": lambda clock: clock.month, "hour": lambda clock: clock.hour}
+            return DateFacts(form, last, tuple(name for name, of in parts.items() if len(set(map(of, clocks))) > 1))
+    return None
+
+
+def are_codes(counts: Mapping[int, int]) -> bool:
+    """Whether whole numbers, and how often each occurs, look like codes: some recur, and those next to them do not.
+
+    Two numbers of a smooth quantity are about as often equal as one of them is larger by 1, or by 2. Zero and the most
+    frequent number count for nothing, as many quantities are often zero or not known. If every second one is a multiple
+    of 5, they are amounts that somebody rounded.
+    """
+    most = max(counts, key=lambda number: counts[number], default=0)
+    rest = {number: count for number, count in counts.items() if number not in (0, most)}
+    rows, rounded = sum(rest.values()), sum(count for number, count in rest.items() if number % _ROUND == 0)
+    equal = sum(count * (count - 1) for count in rest.values())
+    near = sum(count * rest.get(number + step, 0) for step in _NEAR for number, count in rest.items())
+    return rows >= _FEWEST_NUMBERS and 2 * rounded < rows and equal * len(_NEAR) > _RATIO * near
+
+
+def number_notation(columns: Mapping[str, Sequence[Value]], delimiter: str) -> tuple[Dialect, list[str]]:
+    """How numbers are written, as `Dialect.decimal` and `thousands`, and the columns of such numbers.
+
+    A notation is that of the file if it makes numbers of columns that else are none, and leaves no numbers out.
+    """
+
+    def filled(name: str, count: int) -> list[str]:
+        texts = (value.strip() for value in columns[name][:count] if isinstance(value, str))
+        return [text for text in texts if text not in NULLS]
+
+    if not any(
+        _DIGITS.fullmatch(text) and not is_number(text) for name in columns for text in filled(name, _LOOKED_AT)
+    ):
+        return Dialect(delimiter, quoted=True), []
+    texts = {name: filled(name, _COMPARED) for name in columns}
+    plain = {name for name, values in texts.items() if values and all(map(is_number, values))}
+    marked = [
+        name
+        for name, values in texts.items()
+        if values and name not in plain and all(_DIGITS.fullmatch(value) for value in values)
+    ]
+    for decimal, thousands in (*_POINTED, *_NOTATIONS) if delimiter == "," else (*_NOTATIONS, *_POINTED):
+        dialect = Dialect(delimiter, quoted=True, decimal=decimal, thousands=thousands)
+        found = [name for name in marked if all(is_number(dialect.number(value)) for value in texts[name])]
+        if found and all(is_number(dialect.number(value)) for name in plain for value in texts[name]):
+            return dialect, [*found, *plain]
+    return Dialect(delimiter, quoted=True), []
+
+
+def has_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first of some rows names the columns.
+
+    It does if no field is a number, and none stands in another row, too; or if a column of numbers has a name.
+    """
+    first = rows[0]
+    others = [row for row in rows[1 : _COMPARED + 1] if len(row) == len(first) and row != first]
+    for place, name in enumerate(first):
+        below = [row[place] for row in others[:_LOOKED_AT] if row[place] not in NULLS]
+        if name and below and not is_number(name) and name not in NULLS and all(map(is_number, below)):
+            return True
+    if any(map(is_number, first)):
+        return False
+    return not any(name and name == row[place] for row in others for place, name in enumerate(first))
+
+
+def names_of_ratings(rows: Sequence[Sequence[str]]) -> list[str] | None:
+    """Names of the columns of ratings without a header line: user, item, rating and perhaps a time; None: no ratings.
+
+    Users and items are whole numbers that recur, the ratings fewer numbers from 0 to 100, and times are since 1970.
+    """
+    width = len(rows[0])
+    fields = [row for row in rows if len(row) == width]
+    if width not in (3, 4) or len(fields) < _FEWEST_LINES or not all(is_number(each) for row in fields for each in row):
+        return None
+    users, items, ratings = ({row[place] for row in fields} for place in range(3))
+    whole = all(value.isdigit() for value in users | items)
+    recur = min(len(users), len(items)) * 2 <= len(fields)
+    rated = len(ratings) <= _MOST_RATINGS and all(0 <= float(value) <= _LARGEST_RATING for value in ratings)
+    fewer = len(ratings) < min(len(users), len(items))
+    timed = width == 3 or all(631_152_000 <= float(row[3]) <= 2_208_988_800 for row in fields)
+    return ["user", "item", "rating", "timestamp"][:width] if whole and recur and rated and fewer and timed else None
+
+
+def decoded(content: bytes) -> tuple[str, str]:
+    """The text, and its encoding: that of a byte order mark, UTF-8, Windows', or else Latin-1, which has all bytes."""
+    marked = next((encoding for mark, encoding in _MARKS.items() if content.startswith(mark)), "utf-8")
+    if marked == "utf-8" and (wide := _without_mark(content)):
+        marked = wide
+    try:
+        return content.decode("utf-8-sig" if marked == "utf-8" else marked), marked
+    except UnicodeDecodeError:
+        pass
+    try:  # what has control characters in Latin-1 is rather of Windows
+        windows = any(0x80 <= byte <= 0x9F for byte in content)
+        return content.decode("cp1252" if windows else "latin-1"), "cp1252" if windows else "latin-1"
+    except UnicodeDecodeError:
+        return content.decode("latin-1"), "latin-1"
+
+
+def _without_mark(content: bytes) -> str | None:
+    """UTF-16 of text whose letters are mostly Latin, without a mark: every second byte is 0."""
+    head = content[:2_000]
+    zeros = [head[place::2].count(0) for place in (0, 1)]
+    if max(zeros) < len(head) / 4 or min(zeros) > len(head) / 20:
+        return None
+    return "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
+
 
 HEAD_ROWS = 10_000
 BLOCKS, BLOCK_ROWS, BLOCK_BYTES = 8, 1_000, 1 << 19
@@ -130,7 +326,7 @@ def sample(path: Path, names: Sequence[str] | None = None, *, named: Iterable[st
         return _recbole(path, files[0])
     if files[0].suffix in (".parquet", ".pq"):
         return _parquet(path, files)
-    if compressed.form_of(files[0]) in json_lines.FORMS:
+    if compressed.form_of(files[0]) in jsonl.FORMS:
         return _json_lines(path, files)
     return _text(path, files, names, frozenset(named))
 
@@ -163,7 +359,7 @@ def _beginning(file: Path) -> _Beginning:
         content = data.read(HEAD_BYTES)
         ended = not data.read(1)
         read = file.stat().st_size if ended else packed.tell()  # of compressed bytes, if they are
-    text, encoding = forms.decoded(content if ended else content[: content.rfind(b"\n") + 1])
+    text, encoding = decoded(content if ended else content[: content.rfind(b"\n") + 1])
     first_line, _, below = text.partition("\n")
     if is_separator_line(first_line):
         text = below
@@ -182,7 +378,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None, named:
     file, beginning = files[0], _beginning(files[0])
     text, encoding = beginning.text, beginning.encoding
     delimiter = _delimiter_of(text)
-    if names is None and len(files) == 1 and (labelled := forms.labelled_lines(text, delimiter)) is not None:
+    if names is None and len(files) == 1 and (labelled := labelled_lines(text, delimiter)) is not None:
         delimiter, parted = labelled
         count, typed = len(parted["label"]), {"text": "text"}
         total = count if beginning.ended else round(count * file.stat().st_size / max(1, beginning.read))
@@ -201,9 +397,9 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None, named:
     dialect = Dialect(delimiter, quoted=len(delimiter) == 1, encoding=encoding)
     rows = [names_of(row) for row in itertools.islice(_rows(text, dialect), HEAD_ROWS)]
     first, guessed = rows[0], None
-    headed = names is None and (forms.has_header(rows) or not named.isdisjoint(first))
+    headed = names is None and (has_header(rows) or not named.isdisjoint(first))
     if names is None and not headed:
-        guessed = forms.names_of_ratings(rows)
+        guessed = names_of_ratings(rows)
         names = guessed or [f"column_{number + 1}" for number in range(len(first))]
     if names is not None and len(names) != len(first):
         raise DataError(f"{file}: its first line has {len(first)} fields, and --names has {len(names)}")
@@ -253,7 +449,7 @@ def _of_table(kind: str, path: Path, files: Sequence[Path], beginning: _Beginnin
     columns: dict[str, list[Value]] = {
         name: [row[place] if row[place].strip() else None for row in used] for place, name in enumerate(names) if name
     }
-    notation, numbers = forms.number_notation(columns, dialect.delimiter)
+    notation, numbers = number_notation(columns, dialect.delimiter)
     for name in [] if notation.plain else numbers:
         columns[name] = [notation.number(value.strip()) if isinstance(value, str) else value for value in columns[name]]
     marks = (notation.decimal, notation.thousands) if numbers else (".", "")
@@ -332,7 +528,7 @@ def _parquet(path: Path, files: Sequence[Path]) -> Sample:
     """
     import pyarrow.parquet
 
-    table = parquet.table(files[0])
+    table = arrow_table.table(files[0])
     _check_names(files[0], table.names)
     columns: dict[str, list[Value]] = {name: [] for name in table.names if name}
     types = dict.fromkeys(table.numbers - table.tokens, "float")
@@ -385,18 +581,18 @@ def _json_lines(path: Path, files: Sequence[Path]) -> Sample:
         total = max(total, round(total * sum(file.stat().st_size for file in files) / max(1, taken)))
         if packed:
             head = head[:HEAD_ROWS] + [head[HEAD_ROWS + n] for n in _spread(len(head) - HEAD_ROWS, BLOCKS * BLOCK_ROWS)]
-    records = list(json_lines.records_of(head, files[0]))
+    records = list(jsonl.records_of(head, files[0]))
     for file, block in () if whole or packed else _blocks(files, read, "utf-8"):
         for line in block.encode().split(b"\n")[:BLOCK_ROWS]:
             with contextlib.suppress(DataError):  # the look at the written experiment finds it, and its number
-                records += json_lines.records_of([line], file)
-    found = json_lines.columns_of(records)
+                records += jsonl.records_of([line], file)
+    found = jsonl.columns_of(records)
     unnamed = found.pop(("",), None)
-    names = [json_lines.name_of(keys) for keys in found]
+    names = [jsonl.name_of(keys) for keys in found]
     _check_names(files[0], names)
     unread = {name: each.unread for name, each in zip(names, found.values(), strict=True) if each.unread}
     columns = {
-        name: [_as_text(None if each.unread else json_lines.value_of(record, keys, each)) for record in records]
+        name: [_as_text(None if each.unread else jsonl.value_of(record, keys, each)) for record in records]
         for name, (keys, each) in zip(names, found.items(), strict=True)
     }
     types = {name: f"{UNREAD}{kind}" for name, kind in unread.items()}
@@ -600,7 +796,7 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
         ordered=kind is Kind.TIME
         and (numbers is not None or sample.kind == "csv" or (dates is not None and dates.format is None)),
         whole=whole,
-        codes=whole and forms.are_codes(Counter(map(int, numbers or ()))),
+        codes=whole and are_codes(Counter(map(int, numbers or ()))),
         numbers=tuple(sorted(set(numbers))) if numbers is not None and len(counts) <= _FEW_VALUES else (),
         counts=tuple(counts.most_common()) if len(counts) <= _FEW_VALUES else (),
     )
@@ -622,7 +818,7 @@ def kind_of(
         numbers: the values as numbers; None if one is none.
     """
     total = counts.total()
-    if _PANDAS_INDEX.fullmatch(name) and (numbers is not None or len(counts) == total) and not forms.dates_of(counts):
+    if _PANDAS_INDEX.fullmatch(name) and (numbers is not None or len(counts) == total) and not dates_of(counts):
         return Kind.UNIQUE, "the index of a pandas frame, by its name", None
     if len(counts) <= 1:
         return Kind.CONSTANT, "one value everywhere" if counts else "always missing", None
@@ -641,7 +837,7 @@ def kind_of(
         return (by_time, why, None) if by_time is Kind.TIME else (Kind.NUMBER, "numbers, as the file says", None)
     if numbers is not None:
         return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
-    if dates := forms.dates_of(counts):
+    if dates := dates_of(counts):
         return Kind.TIME, "dates" if dates.format is None else f"dates, {dates.format}", None
     if printed_lists.are_lists(counts):
         return Kind.LIST, "lists in brackets, as Python or JSON prints them", printed_lists.BRACKETS
@@ -675,7 +871,7 @@ def _words_among_numbers(counts: Counter[str]) -> list[str]:
 
 
 def _dates(name: str, counts: Counter[str]) -> DateFacts | None:
-    return forms.dates_of(counts, hours=_HOUR.search(name) is not None)
+    return dates_of(counts, hours=_HOUR.search(name) is not None)
 
 
 def _kind_of_numbers(name: str, counts: Counter[str], numbers: Sequence[float], *, unique: bool) -> tuple[Kind, str]:

@@ -27,7 +27,7 @@ from embexp.system import compressed, files
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from embexp.data.files.arrow_columns import Block
+    from embexp.data.files.table_files import Block
 
 _BLANKS, _BLANK_BYTES = re.compile("[ \t]+"), re.compile(rb"[ \t]+")
 _LARGEST = 3.4028235e38
@@ -254,7 +254,8 @@ class TextTable(UncutTable):
         import pyarrow as pa
         import pyarrow.csv
 
-        from embexp.data.files.arrow_columns import Block, as_float64, split_lists
+        from embexp.data.files.arrow_columns import as_float64, split_lists
+        from embexp.data.files.table_files import Block
 
         header, dialect = dict(zip(self.names, self.header, strict=True)), self.dialect
         numbers = {one.name for one in wanted if not one.tokens} - self.lists - self.dates.keys()

@@ -17,10 +17,10 @@ from embexp.data.files import table_files
 from embexp.data.files.table_files import Files, lines_of
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import DataError, Fault
-from embexp.specs.data.choices import Adjacency
+from embexp.specs.data import Adjacency
 
 if TYPE_CHECKING:
-    from embexp.data.files.arrow_columns import Block
+    from embexp.data.files.table_files import Block
 
 _COLUMNS = ("user", "item")
 _BLOCK_BYTES = 1 << 20
@@ -89,7 +89,8 @@ def _block(lines: Sequence[bytes], done: float, wanted: Sequence[Wanted]) -> Blo
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from embexp.data.files.arrow_columns import Block, flat
+    from embexp.data.files.arrow_columns import flat
+    from embexp.data.files.table_files import Block
 
     text: Any = pa.array(lines, pa.large_binary()).cast(pa.large_string())
     fields = flat(pc.ascii_split_whitespace(text))

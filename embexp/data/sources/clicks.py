@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.data.columns import Columns
 from embexp.data.sources.source import FORMAT, Description, Source, unknown_columns
 from embexp.errors import Fault
-from embexp.specs.data.choices import Clicks
+from embexp.specs.data import Clicks
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from embexp.data.columns import Columns, Wanted, wanted
-from embexp.data.files import table_files
+from embexp.data.files import arrow_table, table_files
+from embexp.data.files.dates import dated
 from embexp.data.files.table_files import Files
 from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data.choices import Columnar
-from embexp.specs.data.sources import DividedData
+from embexp.specs.data import Columnar, DividedData, Parquet
 from embexp.specs.vocabularies import Steps, VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress, at_once, quiet
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from embexp.data.examples import Encoded, Examples
+    from embexp.data.files.arrow_table import ParquetTable
     from embexp.data.files.frames import InMemory
-    from embexp.data.sources.parquet import ParquetTable
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
 
@@ -288,7 +288,7 @@ class ColumnarSource(TokenSource):
 
     def _of_memory(self, data: InMemory) -> ColumnarSource:
         """The same source, with data in memory for its files."""
-        from embexp.data.sources.parquet import locate_in_memory
+        from embexp.data.files.arrow_table import locate_in_memory
 
         def locate(paths: Sequence[Path], needed: Sequence[Wanted]) -> Files:
             return locate_in_memory(data, self.separators, needed)
@@ -359,3 +359,8 @@ class ColumnarSource(TokenSource):
         """Digest of the bytes of files, and of which are given for which split."""
         found = digests.of_json(at_once(lambda file: caching.file_digest(file, cache=cache), located.paths()))
         return self.with_splits(found)
+
+
+def parquet(data: Parquet) -> ColumnarSource:
+    """The source of Parquet files that a config describes."""
+    return ColumnarSource(data, data.kind, dated(arrow_table.locate, data.dates), ["times in seconds"])

@@ -16,7 +16,7 @@ from embexp.data.files.text_table import TextTable, header_fields, is_number, na
 from embexp.data.sources import adjacency
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Code, Fault, excerpt, plural
-from embexp.specs.data.choices import CSV
+from embexp.specs.data import CSV
 
 _DELIMITERS = {"\t": "tab", ";": "semicolon", "::": "colons", "|": "pipe", ",": "comma", " ": "whitespace"}
 """What may separate columns, and its word in a config; blanks are rarely single."""

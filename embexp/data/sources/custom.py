@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from embexp.data.columns import Columns
-from embexp.data.files import table_files
-from embexp.data.sources import parquet
+from embexp.data.files import arrow_table, table_files
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.data.sources.source import FORMAT
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data.choices import CustomData
+from embexp.specs.data import CustomData
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress
 from embexp.system.user_code import NamedFunction, described, read_user_code
@@ -26,7 +25,7 @@ _DIGEST = "digest"
 
 def source(data: CustomData) -> CustomSource:
     """The source that a config describes."""
-    return CustomSource(data, data.kind, parquet.locate, function=data.function, args=data.args)
+    return CustomSource(data, data.kind, arrow_table.locate, function=data.function, args=data.args)
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class CustomSource(ColumnarSource):
         """The wanted columns of what the function returns."""
         folder, digest = self._read(cache)
         read = ColumnarSource(
-            self.data, self.kind, lambda _, wanted: parquet.locate([folder], wanted), other=self.other
+            self.data, self.kind, lambda _, wanted: arrow_table.locate([folder], wanted), other=self.other
         )
         return replace(read.encode(columns, cache=cache, progress=progress), digest=digest)
 

@@ -20,7 +20,7 @@ from embexp.data.files.table_files import Files, Side
 from embexp.data.files.text_table import TextTable, header_fields, names_of, with_examples
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault
-from embexp.specs.data.choices import RecBole
+from embexp.specs.data import RecBole
 from embexp.system import compressed
 
 _REMEDY = ": write it in UTF-8, as `iconv -f latin1 -t utf-8 OLD > NEW` does"

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from embexp.data import fetching
+from embexp.data import datasets
 from embexp.data.columns import Columns
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.base import implementation
-from embexp.specs.data.choices import Data
-from embexp.specs.data.sources import SplitKind
+from embexp.specs.data import Data, SplitKind
 from embexp.specs.tables import list_rule
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress
@@ -220,7 +219,7 @@ class Source(ABC):
 
 def source_of(data: Data) -> Source:
     """The source that a config describes; a data set by name must have been fetched before it is read."""
-    source: Source = implementation(fetching.located(data))()
+    source: Source = implementation(datasets.located(data))()
     return source
 
 

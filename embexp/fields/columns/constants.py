@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Labels, Task
 from embexp.training.baseline import LEAST_GAIN, Reference, approached, removed
 

@@ -34,7 +34,7 @@ from embexp.runs.evaluations import (
     stage,
 )
 from embexp.runs.prepare import Data
-from embexp.specs.losses import CustomLoss
+from embexp.specs.models import CustomLoss
 from embexp.specs.run import RunSpec
 from embexp.specs.tasks import Labels
 from embexp.system import digests

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from embexp.data.labels import check_labels
+from embexp.data.examples import check_labels
 from embexp.errors import DataError, DivergedError
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Labels, Task
 from embexp.training.intervals import MOST, Interval, Progress, bootstrap, unheard
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from embexp.errors import Fault
 from embexp.specs.base import Dim, Fraction, different
-from embexp.specs.models.dense_model import (
+from embexp.specs.models import (
     Activation,
     DenseModel,
     Shapes,

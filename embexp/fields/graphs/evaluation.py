@@ -19,7 +19,7 @@ from embexp.fields.graphs.queries import Candidates, head_predictions, kinds_and
 from embexp.fields.graphs.tasks import RANKING
 from embexp.runs.evaluations import EVALUATING, INTERVALS, Details, Evaluation, Evaluator, Metrics, Reporting
 from embexp.runs.prepare import Data
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.specs.tasks import CANDIDATES, KNOWN
 from embexp.system.parallel import Progress, quiet

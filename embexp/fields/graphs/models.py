@@ -27,8 +27,7 @@ import tensorflow as tf
 
 from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 from embexp.specs.footprint import DIFFERENCES
-from embexp.specs.losses import RankingLoss
-from embexp.specs.models import DENSE
+from embexp.specs.models import DENSE, RankingLoss
 from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE, Task
 from embexp.system import native
 from embexp.training import models

@@ -19,7 +19,7 @@ from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.run import Observer, RunResult
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import BASE
+from embexp.specs.studies import BASE
 from embexp.specs.tasks import CANDIDATES
 from embexp.system import digests, terminal
 from embexp.training.loop import Replay

@@ -26,12 +26,11 @@ from embexp.specs.base import (
     known_or,
     where_known,
 )
-from embexp.specs.data.sources import DataSetName, Source, mixed_tables
+from embexp.specs.data import DataSetName, Source, mixed_tables
 from embexp.specs.freezing import FreezeOldRows, NoFreeze
-from embexp.specs.losses import RankingLoss
-from embexp.specs.models.dense_model import DenseModel, Shapes, listed, vector_faults
+from embexp.specs.models import DenseModel, RankingLoss, Shapes, listed, vector_faults
 from embexp.specs.pretrained import Checkpoint, NoPretrained
-from embexp.specs.studies.choices import BASE, StudyChoice, changed, no_checkpoint, part_of, set_by_study
+from embexp.specs.studies import BASE, StudyChoice, changed, no_checkpoint, part_of, set_by_study
 from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE
 from embexp.specs.vocabularies import Steps
 

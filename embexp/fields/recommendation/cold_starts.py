@@ -17,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 from sklearn.linear_model import RidgeCV
 
-from embexp.data.examples import Examples, ListColumn
-from embexp.data.histories import lists_of
+from embexp.data.examples import Examples, ListColumn, lists_of
 from embexp.errors import DataError, VocabularyError
 from embexp.fields.recommendation.recommending import Vectors, recommender
 from embexp.fields.recommendation.specs import Recommender
 from embexp.specs.base import summarize_names
-from embexp.specs.data.choices import Columnar
+from embexp.specs.data import Columnar
 from embexp.specs.models import Model
 from embexp.specs.pretrained import Match
 from embexp.system.parallel import Progress, quiet

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from embexp.data.examples import Examples, ListColumn
-from embexp.data.histories import lists_of
+from embexp.data.examples import Examples, ListColumn, lists_of
 from embexp.data.scan import Scan
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError

@@ -57,7 +57,7 @@ from embexp.runs.evaluations import (
     stage,
 )
 from embexp.runs.prepare import Data
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.system.parallel import Progress, part, quiet
 from embexp.training import baseline, intervals, ranking

@@ -12,8 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from embexp.data.examples import ListColumn
-from embexp.data.histories import lists_of
+from embexp.data.examples import ListColumn, lists_of
 from embexp.fields.recommendation import cold_starts, evaluation, item_models
 from embexp.fields.recommendation.cold_starts import Content, of_new_items, read_content
 from embexp.fields.recommendation.data import HeldOut, Interactions
@@ -27,7 +26,7 @@ from embexp.runs.finished import load_run
 from embexp.runs.prepare import Data, read_data
 from embexp.runs.run import Observer, RunResult
 from embexp.specs.run import RunSpec
-from embexp.specs.studies.choices import BASE
+from embexp.specs.studies import BASE
 from embexp.system import caching, digests, files, terminal
 from embexp.training import intervals, ranking
 from embexp.training.loop import Replay

@@ -24,7 +24,7 @@ from embexp.specs.base import (
     known_or,
     where_known,
 )
-from embexp.specs.models.dense_model import (
+from embexp.specs.models import (
     Activation,
     DenseModel,
     Shapes,
@@ -37,7 +37,7 @@ from embexp.specs.models.dense_model import (
     vector_faults,
 )
 from embexp.specs.running import Key
-from embexp.specs.studies.choices import BASE, StudyChoice, changed, no_checkpoint, part_of
+from embexp.specs.studies import BASE, StudyChoice, changed, no_checkpoint, part_of
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope

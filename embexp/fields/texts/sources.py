@@ -16,7 +16,7 @@ from embexp.data.sources.source import Description, Source, cached, single_colum
 from embexp.errors import ConfigError, Fault
 from embexp.fields.texts.specs import SkipGram, Text
 from embexp.fields.texts.texts import WORDS, Corpus
-from embexp.specs.data.sources import GivenFiles, Split, SplitKind
+from embexp.specs.data import GivenFiles, Split, SplitKind
 from embexp.system import digests
 from embexp.system.parallel import Progress
 

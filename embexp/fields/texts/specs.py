@@ -22,7 +22,7 @@ from embexp.specs.base import (
     is_null,
     where_known,
 )
-from embexp.specs.data.sources import (
+from embexp.specs.data import (
     UTF8,
     DataSetName,
     Delimiter,
@@ -31,7 +31,7 @@ from embexp.specs.data.sources import (
     GivenFiles,
     given,
 )
-from embexp.specs.models.dense_model import DenseModel, Shapes, Widths, shape_text
+from embexp.specs.models import DenseModel, Shapes, Widths, shape_text
 from embexp.specs.tasks import Labels
 from embexp.specs.vocabularies import VocabularyRules
 

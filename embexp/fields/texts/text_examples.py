@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.class_labels import in_order
-from embexp.data.examples import Layout
+from embexp.data.examples import Layout, in_order
 from embexp.data.files.arrow_columns import Chunk, Column
 from embexp.data.vocabularies.token_rows import from_counts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary

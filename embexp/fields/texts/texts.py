@@ -31,7 +31,6 @@ from pathlib import Path
 import numpy as np
 
 from embexp.data.columns import Wanted
-from embexp.data.files import json_lines
 from embexp.data.files.arrow_table import ArrowTable, type_faults
 from embexp.data.files.dialect import WHITESPACE, Dialect
 from embexp.data.files.table_files import (
@@ -46,10 +45,11 @@ from embexp.data.files.table_files import (
     whole,
 )
 from embexp.data.files.text_table import BadLine, header_fields, names_of, no_utf8, records_of
+from embexp.data.sources import jsonl
 from embexp.data.sources.source import HEAD_LINES
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.fields.texts.specs import Words
-from embexp.specs.data.sources import UTF8
+from embexp.specs.data import UTF8
 from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
 
@@ -352,12 +352,12 @@ def _from_csv(path: Path, dialect: Dialect, text: str, label: str | None) -> Ite
 
 def _typed(path: Path, wanted: Sequence[Wanted]) -> ArrowTable:
     """A Parquet file, or one of JSON Lines."""
-    from embexp.data.sources import jsonl, parquet
+    from embexp.data.files import arrow_table
 
     return (
         jsonl.table(path, [one.name for one in wanted])
-        if compressed.form_of(path) in json_lines.FORMS
-        else parquet.table(path)
+        if compressed.form_of(path) in jsonl.FORMS
+        else arrow_table.table(path)
     )
 
 

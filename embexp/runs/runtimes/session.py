@@ -19,10 +19,9 @@ from embexp.strategies import pieces
 from embexp.system import native
 from embexp.system.parallel import quiet
 from embexp.tables import inputs
-from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.row_engine import AnyTable
-from embexp.tables.variables import ReadableTable, TouchedRows
-from embexp.vectors import checkpoint
+from embexp.tables.variables import SINGLE, Precision, ReadableTable, TouchedRows
+from embexp.vectors import array_files
 
 
 def start(blueprint: Blueprint) -> Execution:
@@ -301,7 +300,7 @@ def rows_in_checkpoint(table: str, prefix: Callable[[], str]) -> Callable[[int, 
     """A function that reads rows [start, stop) of a table from the checkpoint at `prefix()`, called at each read."""
 
     def read(start: int, stop: int) -> np.ndarray:
-        stored = checkpoint.read(Path(f"{prefix()}.index"), f"embedding/{table}")
+        stored = array_files.read_tensor(Path(f"{prefix()}.index"), f"embedding/{table}")
         return np.asarray(stored.read(start, stop))
 
     return read

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from embexp.errors import EmbexpError
 from embexp.specs.run import RunSpec
-from embexp.system import environment, processes
+from embexp.system import environment, machine
 from embexp.system.printable import print
 
 
@@ -42,7 +42,7 @@ def main(folder: Path) -> int:
     """The process of a worker that worker 0 has started, in the folder of its run; returns the exit status."""
     from embexp.records.folder import RunFolder
 
-    processes.die_with_parent(processes.parent())
+    machine.die_with_parent(machine.parent())
     try:
         spec = RunFolder(folder).recorded_spec()
         environment.load_tensorflow(**spec.strategy.kernels)

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from embexp.errors import RunError
 from embexp.specs.strategies import MultiWorker
-from embexp.system import processes
+from embexp.system import machine as processes
 
 WORKER, LEADER = "EMBEXP_WORKER", "EMBEXP_LEADER"
 """Variables of the environment: the number of this worker, and the address of worker 0."""

@@ -22,7 +22,7 @@ from embexp.strategies.cluster.partition import OwnRows
 from embexp.strategies.cluster.rows import ShardedTable, WorkerTable, sharded
 from embexp.system.parallel import Progress, part, quiet, reported
 from embexp.system.printable import print
-from embexp.system.tensor_bundle import shards
+from embexp.system.tensor_bundle import writer
 from embexp.system.tensor_bundle.increments import Values
 from embexp.system.tensor_bundle.index import index_of, read_encoded
 from embexp.system.tensor_bundle.writer import BundleWriter
@@ -58,20 +58,20 @@ class ShardFiles:
         total = first + 1 + len(self._others)
         self._leader.tell({"command": "save", "prefix": str(prefix), "first": first, "of": total, "parts": parts})
         own, others = self._all(lambda: _write(self._tables, 0, prefix, (first, total), parts, progress))
-        matrices: dict[str, shards.Matrix] = {}
+        matrices: dict[str, writer.Matrix] = {}
         for key, name, slot, kind in parts:
             table = self._tables[name]
             slices = [each for worker in range(total - first) for each in table.partition.slices(worker)]
             matrices[key] = (kind, (table.rows, table.width(slot)), sorted(slices))
-        shards.merge(index, [own, *(array.tobytes() for _, (array,) in others)], matrices)
+        writer.merge(index, [own, *(array.tobytes() for _, (array,) in others)], matrices)
         return True
 
     def restore(self, part: StreamedTable, values: Values) -> bool:
         """Assigns all rows; see `Together`."""
-        paths = shards.paths_of(values)
+        paths = writer.paths_of(values)
         if not self._seen({"files": [[path, *_state(path)] for path in paths]}, paths[0]):
             return False
-        head = {"command": "restore", "table": part.table, "slot": part.slot, "values": shards.description(values)}
+        head = {"command": "restore", "table": part.table, "slot": part.slot, "values": writer.description(values)}
         self._leader.tell(head)
         self._all(lambda: _restore(self._tables[part.table], 0, part.slot, values))
         return True
@@ -164,7 +164,7 @@ def serve(tables: Mapping[str, ShardedTable], worker: int, follower: Follower, h
             place = head["first"] + worker, head["of"]
             _answer(follower, lambda: _write(tables, worker, Path(head["prefix"]), place, parts, quiet))
         case "restore":
-            table, values = tables[head["table"]], shards.described(head["values"])
+            table, values = tables[head["table"]], writer.described(head["values"])
             _answer(follower, lambda: _restore(table, worker, head["slot"], values))
         case _:
             return False
@@ -207,7 +207,7 @@ def _write(
 
 def _restore(table: ShardedTable, worker: int, slot: str | None, values: Values) -> bytes:
     """Assigns a worker's rows; returns nothing."""
-    shards.verify_share(values, worker, table.partition.workers)
+    writer.verify_share(values, worker, table.partition.workers)
     count, step = table.partition.count(worker), rows_per_block(table.width(slot))
     own = OwnRows(_Stored(values), table.partition, worker)
     for start in range(0, count, step):

@@ -19,8 +19,7 @@ from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
 
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
 from embexp.strategies.simulation.queues import FeatureDescription, Queue
-from embexp.tables.rounding import SINGLE
-from embexp.tables.variables import RowVariables, gather_rows, scatter_rows
+from embexp.tables.variables import SINGLE, RowVariables, gather_rows, scatter_rows
 
 Variables = Mapping[str, Mapping[str, Any]]
 """By table, then `parameters` or slot: an object whose `variables` are the shards."""

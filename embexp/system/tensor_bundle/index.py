@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import bisect
 import math
-import mmap
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,10 @@ TRAILER_BYTES = 5
 _MOST_DIMENSIONS, _MOST_VALUES = 32, 1 << 58
 _KEYS = 64
 """Bytes that the keys may have for each byte of the file: what they share with the key before is not repeated."""
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
+STATE = "checkpoint"
+_LONGEST_STATE = 1 << 20
+
 Fields = Mapping[int, list[int | bytes]]
 """The values of a message by field number, each in its order."""
 
@@ -153,7 +158,7 @@ def _whole(index: Path) -> tuple[dict[bytes, bytes], int]:
     return table, wire_number(header, 1, 1)
 
 
-def entries_of_table(data: bytes | mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
+def entries_of_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """The entries of a sorted table of the LevelDB family, in the order of their keys.
 
     Args:
@@ -184,7 +189,7 @@ def entries_of_table(data: bytes | mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
             yield key, value
 
 
-def _block(data: bytes | mmap.mmap, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     if offset + size + TRAILER_BYTES > len(data):
         raise ValueError("a block is behind its end")
     if data[offset + size]:
@@ -354,3 +359,87 @@ def wire_text(message: Fields, field: int) -> str:
     if not isinstance(value, bytes):
         raise ValueError("a protocol buffer in it is not of the form expected")
     return value.decode("utf-8")
+
+
+def find(path: Path) -> Path | None:
+    """The `.index` file of a checkpoint named by its prefix, its index or its folder; None: it is no checkpoint.
+
+    Raises:
+        DataError: a folder with several checkpoints, of which none is marked as the latest.
+    """
+    if path.name.endswith(".index"):
+        return path
+    beside = path.parent / f"{path.name}.index"
+    if beside.is_file():
+        return beside
+    found = indexes_in(path)
+    if len(found) < 2:
+        return next(iter(found), None)
+    if (marked := marked_latest(path)) is not None:
+        return marked
+    listed = ", ".join(each.name.removesuffix(".index") for each in found)
+    raise DataError(f"{path}: found {len(found)} checkpoints, expected the one to read: {listed}")
+
+
+def indexes_in(folder: Path) -> list[Path]:
+    """The indexes in a folder, by name; none where it is no folder."""
+    return sorted(path for path in folder.glob("*.index") if path.is_file()) if folder.is_dir() else []
+
+
+def marked_latest(folder: Path) -> Path | None:
+    """The index of the checkpoint that TensorFlow's file `checkpoint` names as the latest; None: there is no such file.
+
+    Of the path in the file only the last part counts, so that a folder can be moved.
+    """
+    for word, name in _marked(folder):
+        if word == b"model_checkpoint_path":
+            return folder / f"{Path(name).name}.index"
+    return None
+
+
+def marked(folder: Path) -> list[Path]:
+    """The prefixes of all checkpoints that TensorFlow's file `checkpoint` names and that are there, oldest first.
+
+    Of an absolute path only the last part counts, so that a folder can be moved.
+    """
+    names = [Path(name) for word, name in _marked(folder) if word == b"all_model_checkpoint_paths"]
+    prefixes = [folder / (each.name if each.is_absolute() else each) for each in names]
+    return [prefix for prefix in prefixes if index_of(prefix).is_file()]
+
+
+def mark_latest(folder: Path, prefixes: Sequence[Path]) -> None:
+    """Writes TensorFlow's file `checkpoint`, in which `tf.train.latest_checkpoint` finds the last of some checkpoints.
+
+    Args:
+        prefixes: of all checkpoints that are kept, the oldest first, in the folder or below it.
+    """
+    paths = [_escaped(os.fsencode(prefix.relative_to(folder))) for prefix in prefixes]
+    lines = [f'model_checkpoint_path: "{paths[-1]}"', *(f'all_model_checkpoint_paths: "{path}"' for path in paths)]
+    files.write_text(folder / STATE, "".join(f"{line}\n" for line in lines))
+
+
+def unmark(folder: Path) -> None:
+    """Removes TensorFlow's file `checkpoint`, where no checkpoint is left."""
+    (folder / STATE).unlink(missing_ok=True)
+
+
+def _marked(folder: Path) -> Iterator[tuple[bytes, str]]:
+    """The fields of TensorFlow's file `checkpoint` and their values; none if there is no such file."""
+    state = folder / STATE
+    if not state.is_file():
+        return
+    with files.opened(state) as file:
+        content = file.read(_LONGEST_STATE)  # the latest is named at its beginning
+    for line in content.splitlines():
+        word, _, value = line.partition(b":")
+        yield word.strip(), os.fsdecode(_ESCAPE.sub(_unescaped, value.strip().strip(b'"')))
+
+
+def _escaped(value: bytes) -> str:
+    """A string in the text form of a protocol buffer."""
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F and byte not in b"\"'\\" else f"\\{byte:03o}" for byte in value)
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    """The character that an escape in the text form of a protocol buffer stands for."""
+    return bytes([int(escape[1], 8) & 0xFF]) if escape[1][:1] in b"01234567" else escape[1]

@@ -6,6 +6,11 @@ be mapped and used without a copy; but for those that several processes write, e
 A checkpoint gets other keys without a copy, too: only its index has them. An object-based and a name-based one differ
 in their keys, and in the string `OBJECT_GRAPH`, which only the first one has. A directory that has both kinds is
 name-based, and has in its folder `objects` the index of an object-based checkpoint over the same data files.
+
+Checkpoints that several processes write and read: each its own data file, and each its rows of a matrix.
+
+Each process writes its slices with a `BundleWriter` for its file. One of them merges their entries into the index when
+all files are on disk. To read, it sends the others the `description` of what they read their rows of.
 """
 
 from __future__ import annotations
@@ -14,23 +19,26 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import google_crc32c
 import numpy as np
 
 from embexp.errors import DataError
 from embexp.system import arrays, files
+from embexp.system.tensor_bundle.increments import ChangedMatrix, Values
 from embexp.system.tensor_bundle.index import (
     FOOTER_BYTES,
     MAGIC,
     TRAILER_BYTES,
     Entry,
+    Piece,
     data_file,
+    entries_of_table,
     index_of,
     masked,
     read_encoded,
@@ -39,7 +47,7 @@ from embexp.system.tensor_bundle.index import (
     wire_fields,
     wire_number,
 )
-from embexp.system.tensor_bundle.tensor import FLOAT32, STRING, number_type, read_content
+from embexp.system.tensor_bundle.tensor import FLOAT32, STRING, Tensor, number_type, read_content
 
 _CHUNK_BYTES = 1 << 24
 _VERSION = b"\x1a\x02\x08\x01"
@@ -85,7 +93,7 @@ class BundleWriter:
                 once, as their names say how many there are, so until `finish` it can't be read.
             appending: likewise, at the end of its last data file, which keeps its name. Nobody else may have the file.
             shard: number of the data file, and how many there are: other processes write the others, and one of them
-                the index, see `finish_shard` and `shards.merge`.
+                the index, see `finish_shard` and `merge`.
 
         Raises:
             FileExistsError: there is a checkpoint, and nothing is to be added to it.
@@ -477,3 +485,93 @@ def escaped(edge: str) -> str:
 def unescaped(component: str) -> str:
     """The name of an edge, from a component of an object path; of a whole path, the names with `/` between them."""
     return _ESCAPE.sub(lambda found: "." if found[0] == ".." else "/", component)
+
+
+Matrix = tuple[int, tuple[int, int], Sequence[tuple[int, int]]]
+"""Of a matrix in slices: the number of its type, its shape, and the rows [start, stop) of each slice, rising."""
+
+
+def merge(index: Path, others: Sequence[bytes], matrices: Mapping[str, Matrix]) -> None:
+    """Adds to a checkpoint the data files behind its own, which other processes have written; its own are renamed.
+
+    Args:
+        index: of the checkpoint.
+        others: what `finish_shard` has returned, in the order of the files.
+        matrices: those that they have slices of.
+
+    Raises:
+        DataError: the index is damaged.
+        ValueError: slices are missing.
+    """
+    entries, shards = read_encoded(index)
+    for content in others:
+        entries |= {key: value for key, value in entries_of_table(content) if key}
+    for key, (kind, shape, slices) in matrices.items():
+        extents = [((start, stop - start), (0, shape[1])) for start, stop in slices]
+        if lacking := sum(slice_key(key.encode(), extent) not in entries for extent in extents):
+            raise ValueError(f"{index}: {lacking} of {len(extents)} slices of {key} are missing")
+        entries[key.encode()] = sliced_entry(kind, shape, extents)
+    renumber(index, shards, shards + len(others))
+    with files.atomic_write(index) as written:
+        written.write(index_content(entries, shards + len(others)))
+
+
+def description(values: Values) -> list[Any]:
+    """What another process needs to read a tensor, as JSON: see `described`. Paths are absolute."""
+    if isinstance(values, ChangedMatrix):
+        changes = [[_described(each) for each in change] for change in values.changes]
+        return [_described(values.whole), changes]
+    return [_described(values), None]
+
+
+def described(description: Sequence[Any]) -> Values:
+    """The tensor of a description."""
+    whole, changes = description
+    if changes is None:
+        return _tensor(whole)
+    return ChangedMatrix(_tensor(whole), [(_tensor(numbers), _tensor(rows)) for numbers, rows in changes])
+
+
+def verify_share(values: Values, number: int, count: int) -> None:
+    """Compares the checksums of every `count`-th piece of a tensor of numbers, from the one of this number on.
+
+    Raises:
+        DataError: one is wrong, or a data file is missing or cut short.
+    """
+    for at, (tensor, piece) in enumerate(_pieces(values)):
+        if at % count == number:
+            tensor.verify_piece(piece)
+
+
+def paths_of(values: Values) -> list[str]:
+    """The data files that a tensor is in, absolute, as another machine knows them."""
+    return sorted({str(piece.path.resolve()) for _, piece in _pieces(values)})
+
+
+def _pieces(values: Values) -> Iterator[tuple[Tensor, Piece]]:
+    tensors = [values]
+    if isinstance(values, ChangedMatrix):
+        tensors = [values.whole, *(tensor for change in values.changes for tensor in change)]
+    for tensor in tensors:
+        assert isinstance(tensor, Tensor)
+        for piece in tensor.entry.pieces:
+            yield tensor, piece
+
+
+def _described(tensor: Tensor) -> list[Any]:
+    entry, paths = tensor.entry, paths_of(tensor)
+    numbers = {Path(path): number for number, path in enumerate(paths)}
+    pieces = [
+        [each.shape, each.start, numbers[each.path.resolve()], each.offset, each.size, each.checksum]
+        for each in entry.pieces
+    ]
+    return [tensor.name, tensor.key, entry.shape, entry.kind, paths, pieces]
+
+
+def _tensor(described: Sequence[Any]) -> Tensor:
+    name, key, shape, kind, paths, pieces = described
+    found = [
+        Piece(tuple(of), tuple(start), Path(paths[path]), offset, size, checksum)
+        for of, start, path, offset, size, checksum in pieces
+    ]
+    return Tensor(name, key, Entry(tuple(shape), kind, tuple(found)))

@@ -17,17 +17,13 @@ from embexp.records.folder import RunFolder
 from embexp.specs.base import Note
 from embexp.specs.pretrained import Checkpoint, File, Match, OtherFile, Sample, named_files
 from embexp.specs.tables import RowType
-from embexp.specs.transforms.chain import settled
-from embexp.specs.transforms.steps import Fit, Frequencies, FrequencyWeight
+from embexp.specs.transforms import Fit, Frequencies, FrequencyWeight, settled
 from embexp.specs.vocabularies import Steps
-from embexp.system import caching, digests, files
+from embexp.system import caching, digests, files, stores
 from embexp.system.parallel import Progress, quiet
-from embexp.system.stores import places
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage, used_rows
-from embexp.vectors.composed import of_neighbours, of_subwords
-from embexp.vectors.file_source import FileSource, VectorSource, open_vectors
-from embexp.vectors.initial_rows import of_shape
-from embexp.vectors.joined import JoinedSource, joined
+from embexp.vectors.file_source import FileSource, JoinedSource, VectorSource, joined, open_vectors
+from embexp.vectors.initial_rows import of_neighbours, of_shape, of_subwords
 from embexp.vectors.pretrained import earlier
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint, TrainedRows, row_tokens
 from embexp.vectors.pretrained.tables import (
@@ -41,8 +37,7 @@ from embexp.vectors.pretrained.tables import (
     width_mismatch,
 )
 from embexp.vectors.stored import ROW_TYPES
-from embexp.vectors.transforms.steps import TableRows
-from embexp.vectors.transforms.transformation import Transformation
+from embexp.vectors.transforms import TableRows, Transformation
 
 SAMPLE_VERSION = 1
 """Of the numbers: another one makes other files."""
@@ -52,7 +47,7 @@ _READING |= {"others", "join"}
 """Settings of how a file is read."""
 
 
-@places.naming_urls()
+@stores.naming_urls()
 def align(
     settings: Mapping[str, PretrainedSetting],
     vocabularies: Mapping[str, Vocabulary],
@@ -79,7 +74,7 @@ def align(
     """
     for setting in settings.values():
         if not isinstance(setting.setting, Checkpoint):
-            places.fetch(named_files(setting.path, setting.setting), cache=cache, progress=progress)
+            stores.fetch(named_files(setting.path, setting.setting), cache=cache, progress=progress)
     sources: dict[tuple[object, ...], VectorSource] = {}
     checkpoints: dict[str, EarlierCheckpoint] = {}
     tables: dict[str, PretrainedTable] = {}
@@ -105,7 +100,7 @@ def align(
                 source = sources[key]
                 used[setting.path, kind, setting.mapped] = source
                 if chosen.missing_neighbours is not None:
-                    related[setting.path] = Path(places.local(chosen.missing_neighbours))
+                    related[setting.path] = Path(stores.local(chosen.missing_neighbours))
         if isinstance(chosen, Checkpoint):
             aligned = _with_trained_rows(setting, chosen, run, name, vocabulary, rows)
         else:
@@ -137,12 +132,12 @@ def _opened(setting: File, *, cache: Path, progress: Progress) -> FileSource:
     all_files: tuple[File | OtherFile, ...] = (setting, *setting.others)
     found = [
         open_vectors(
-            Path(places.local(each.path)),
+            Path(stores.local(each.path)),
             cache=cache,
             format=each.format,
             key=each.key,
             token_column=each.token_column,
-            tokens_file=None if each.tokens_file is None else Path(places.local(each.tokens_file)),
+            tokens_file=None if each.tokens_file is None else Path(stores.local(each.tokens_file)),
             invalid_text=setting.invalid_text,
             non_finite=setting.non_finite,
             header_count=setting.header_count,
@@ -218,7 +213,7 @@ def _with_file_rows(
         composed = of_subwords(aligned, words, source.tokens, setting.match)
     else:
         composed = of_neighbours(
-            aligned, words, source.tokens, setting.match, Path(places.local(setting.missing_neighbours))
+            aligned, words, source.tokens, setting.match, Path(stores.local(setting.missing_neighbours))
         )
     found = replace(found, composed=composed)
     of = found.coverage.missing

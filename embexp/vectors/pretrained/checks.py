@@ -22,9 +22,8 @@ from embexp.specs.pretrained import (
 )
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
-from embexp.specs.transforms.chain import misfit, settled
-from embexp.system.stores import places
-from embexp.system.tensor_bundle import location
+from embexp.specs.transforms import misfit, settled
+from embexp.system import stores
 from embexp.vectors import file_source as vectors
 from embexp.vectors.file_source import FileSource
 from embexp.vectors.pretrained import earlier
@@ -51,7 +50,7 @@ def faults(
     for path, (heirs, setting) in users.items():
         if isinstance(setting, File | Sample) and heirs:
             files = named_files(path, setting)
-            if fetch or places.are_here(files.values()):
+            if fetch or stores.are_here(files.values()):
                 found += _fetch_faults(files, cache) or _file_faults(path, setting, heirs)
         if isinstance(setting, Checkpoint) and (heirs or path == "pretrained"):
             found += _checkpoint_faults(path, setting, heirs)
@@ -90,7 +89,7 @@ def rows(spec: RunSpec) -> dict[str, int | None]:
 
 def _fetch_faults(files: Mapping[str, str], cache: Path) -> list[Fault]:
     try:
-        places.fetch(files, cache=cache)
+        stores.fetch(files, cache=cache)
     except ConfigError as error:
         return list(error.faults)
     return []
@@ -98,7 +97,7 @@ def _fetch_faults(files: Mapping[str, str], cache: Path) -> list[Fault]:
 
 def _file_faults(path: str, setting: File | Sample, tables: Mapping[str, Table]) -> list[Fault]:
     beside = {place: file for place, file in named_files(path, setting).items() if not place.endswith(".path")}
-    absent = {place: file for place, file in beside.items() if not Path(places.local(file)).is_file()}
+    absent = {place: file for place, file in beside.items() if not Path(stores.local(file)).is_file()}
     if absent:
         return [Fault(place, repr(file), "there is no such file") for place, file in absent.items()]
     lengths: list[int | None] = []
@@ -110,7 +109,7 @@ def _file_faults(path: str, setting: File | Sample, tables: Mapping[str, Table])
             faults.append(Fault(f"{place}.path", repr(each.path), error.rule, error.remedy))
         except DataError as error:
             faults.append(
-                Fault(f"{place}.path", repr(each.path), str(error).removeprefix(f"{places.local(str(each.path))}: "))
+                Fault(f"{place}.path", repr(each.path), str(error).removeprefix(f"{stores.local(str(each.path))}: "))
             )
     if not faults and isinstance(setting, File) and setting.join is Join.PREFERENCE:
         rule = f"its rows have {{}} numbers, those of {setting.path} {lengths[0]}, and any of them may fill a row"
@@ -218,16 +217,14 @@ def _opened_if_quick(setting: File | Sample | OtherFile) -> FileSource | None:
     Raises:
         DataError: it is missing, or not of its format.
     """
-    path = Path(places.local(str(setting.path)))
+    path = Path(stores.local(str(setting.path)))
     vectors.refuse_pickle(path)
     form = setting.format or vectors.format_of(path)
     if form not in _QUICK:
         if not path.is_file():
             raise DataError("found a folder, expected a file" if path.exists() else "there is no such file")
         return None
-    if form is Format.CHECKPOINT and (found := location.find(path)) is not None and found.suffix != ".index":
-        return None  # of TensorFlow's first format, which is converted when the run reads it
-    tokens = None if setting.tokens_file is None else Path(places.local(setting.tokens_file))
+    tokens = None if setting.tokens_file is None else Path(stores.local(setting.tokens_file))
     return vectors.open_vectors(
         path, cache=Path(), format=form, key=setting.key, tokens_file=tokens, non_finite=NonFinite.KEEP
     )

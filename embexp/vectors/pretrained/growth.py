@@ -30,7 +30,7 @@ from embexp.specs.pretrained import Checkpoint, Match, MissingRows
 from embexp.system import arrays, files
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
-from embexp.system.tensor_bundle import location
+from embexp.system.tensor_bundle import index as bundle_index
 from embexp.system.tensor_bundle.tensor import FLOAT32, number_type
 from embexp.system.tensor_bundle.writer import KEY_END, BundleWriter
 from embexp.vectors import stored
@@ -330,7 +330,7 @@ def write(
                 writer.finish()
             finally:
                 writer.close()
-            location.mark_latest(folder.checkpoints, [folder.final_checkpoint / "checkpoint"])
+            bundle_index.mark_latest(folder.checkpoints, [folder.final_checkpoint / "checkpoint"])
             folder.spec.write_bytes(source.folder.spec.read_bytes())
             content = {
                 "version": VERSION,

@@ -15,15 +15,13 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, MissingRows, NoPretrained, Sample
 from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.tables import Constant, Initializer, Normal, RowType, Table, Uniform
-from embexp.specs.transforms.chain import misfit
-from embexp.specs.transforms.steps import Step
+from embexp.specs.transforms import Step, misfit
 from embexp.system.arrays import MappableRows, Rows
 from embexp.vectors.alignment import Alignment, Coverage
-from embexp.vectors.composed import Means, Sources
 from embexp.vectors.file_source import VectorSource
-from embexp.vectors.initial_rows import AlignedRows, InitializerRows, like_the_file
+from embexp.vectors.initial_rows import AlignedRows, InitializerRows, Means, Sources, like_the_file
 from embexp.vectors.stored import ROW_TYPES
-from embexp.vectors.transforms.transformation import Transformation
+from embexp.vectors.transforms import Transformation
 
 _DRAWN: Mapping[MissingRows, Initializer] = {
     MissingRows.ZEROS: Constant(value=0.0),

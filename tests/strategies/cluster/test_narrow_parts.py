@@ -21,8 +21,8 @@ from embexp.specs.tables import Feature, Storage
 from embexp.strategies.cluster.partition import Partition
 from embexp.strategies.cluster.rows import make_tables, sharded
 from embexp.system.arrays import ArrayRows
-from embexp.tables.rounding import Precision
 from embexp.tables.row_engine import RowEngine
+from embexp.tables.variables import Precision
 from tests import checkpoint_values
 from tests.strategies.cluster.cluster_runs import command, done, summary
 from tests.strategies.cluster.test_multi_worker import SAVED, resumed_from_step_80

@@ -10,7 +10,7 @@ import pytest
 from embexp.data import together
 from embexp.data.scan import Scan, scan
 from embexp.errors import DataError, RunError
-from embexp.specs.data.choices import CSV
+from embexp.specs.data import CSV
 from embexp.specs.strategies import MultiWorker
 from embexp.strategies.cluster import reading, rendezvous
 from embexp.strategies.cluster.places import LEADER, Place

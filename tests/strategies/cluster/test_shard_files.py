@@ -27,7 +27,8 @@ from embexp.strategies.cluster.rendezvous import Connection, HungUpError, Member
 from embexp.strategies.cluster.rows import make_tables, sharded
 from embexp.strategies.cluster.shard_files import ShardFiles
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.rounding import Precision
+from embexp.tables.variables import Precision
+from tests.checkpoint_values import write_checkpoint
 
 ROWS = {"user": 500, "item": 2}
 """Of tables with blocks that double, and with fewer rows than three workers."""
@@ -152,7 +153,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("shards") / "three"
     with cluster(3) as tables:
         fill(tables)
-        store.write(checkpoint(tables), directory)
+        write_checkpoint(checkpoint(tables), directory)
         assert in_tensorflow(directory) == state(tables)
     return directory
 
@@ -166,7 +167,7 @@ def test_from_any_number_of_workers_to_any_other(written: Path, tmp_path: Path) 
         with cluster(workers) as tables:
             restoring.read_run(checkpoint(tables), last)
             assert state(tables) == expected, workers
-            store.write(checkpoint(tables), directory)
+            write_checkpoint(checkpoint(tables), directory)
         assert in_tensorflow(directory) == expected
         assert len(data_files(directory)) == (2 if workers == 1 else workers + 2)
         last = directory
@@ -177,7 +178,7 @@ def test_a_worker_that_sees_no_files_has_its_rows_from_worker_0(
 ) -> None:
     with cluster(3, blind=2) as tables:
         restoring.read_run(checkpoint(tables), written)
-        store.write(checkpoint(tables), tmp_path / "c")
+        write_checkpoint(checkpoint(tables), tmp_path / "c")
     assert in_tensorflow(tmp_path / "c") == in_tensorflow(written)
     assert len(data_files(tmp_path / "c")) == 2
     (line,) = capsys.readouterr().out.splitlines()
@@ -190,7 +191,7 @@ def test_a_mirrored_table_is_written_once_and_restored_into_every_copy(written: 
         restoring.read_run(checkpoint(tables), written)
         assert state(tables) == expected
         assert tables["user"].differing() == []
-        store.write(checkpoint(tables), tmp_path / "mixed")
+        write_checkpoint(checkpoint(tables), tmp_path / "mixed")
         tables["user"].write_own(3, np.ones((1, DIM), np.float32))
         assert tables["user"].differing() == [1, 2]
         with pytest.raises(ValueError, match="takes float32 rows of 5"):

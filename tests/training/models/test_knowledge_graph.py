@@ -12,8 +12,7 @@ import tensorflow as tf
 from embexp.errors import ConfigError
 from embexp.fields.graphs import models as losses
 from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, TransE
-from embexp.specs.losses import RankingLoss
-from embexp.specs.models import DENSE, Shapes
+from embexp.specs.models import DENSE, RankingLoss, Shapes
 from embexp.training import models
 from tests.training.models.triple_scores import score
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.graphs import models as graph_losses
 from embexp.specs import tasks
-from embexp.specs.losses import RankingLoss
+from embexp.specs.models import RankingLoss
 from embexp.specs.tasks import Task
 from embexp.training import models
 

@@ -1,11 +1,17 @@
-"""The steps of a transform: settings, and the length of the rows that each makes."""
+"""The list of steps: how it is written, which steps follow each other, and how long rows are at its end.
+
+The steps of a transform: settings, and the length of the rows that each makes.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from embexp.specs.base import Choice, Count, Dim, Positive
 
@@ -30,7 +36,7 @@ class Needs(StrEnum):
 
 
 class Step(Choice):
-    """Base class; implementations, in `vectors/transforms/steps.py`, take a `Fitting` and return an `Operation`."""
+    """Base class; implementations, in `vectors/transforms.py`, take a `Fitting` and return an `Operation`."""
 
     kind: str
     short: ClassVar[str] = ""
@@ -88,7 +94,7 @@ class Center(Step):
     """Subtracts the mean row."""
 
     kind: Literal["center"] = "center"
-    implementation = "embexp.vectors.transforms.steps:center"
+    implementation = "embexp.vectors.transforms:center"
     needs = Needs.MOMENTS
 
 
@@ -96,7 +102,7 @@ class Normalize(Step):
     """Divides each row by its Euclidean length; a row of zeros stays."""
 
     kind: Literal["normalize"] = "normalize"
-    implementation = "embexp.vectors.transforms.steps:normalize"
+    implementation = "embexp.vectors.transforms:normalize"
     affine = False
 
 
@@ -104,7 +110,7 @@ class Scale(Step):
     """Multiplies all numbers by one factor, so that they have a standard deviation."""
 
     kind: Literal["scale"] = "scale"
-    implementation = "embexp.vectors.transforms.steps:scale"
+    implementation = "embexp.vectors.transforms:scale"
     short = "std"
     needs = Needs.MOMENTS
     std: Positive | None = None
@@ -115,7 +121,7 @@ class PCA(_Sized):
     """Deviations from the mean row, along the directions in which rows vary most."""
 
     kind: Literal["pca"] = "pca"
-    implementation = "embexp.vectors.transforms.steps:pca"
+    implementation = "embexp.vectors.transforms:pca"
     needs = Needs.COVARIANCE
     exact: bool = False
     """Whether it is fitted and computed in float64 even where float32 would do, as by `project=pca` before 0.2.0."""
@@ -134,7 +140,7 @@ class Whiten(Step):
     """Centres rows, and gives every direction the variance 1, with covariance 0 between directions."""
 
     kind: Literal["whiten"] = "whiten"
-    implementation = "embexp.vectors.transforms.steps:whiten"
+    implementation = "embexp.vectors.transforms:whiten"
     short = "method"
     needs = Needs.COVARIANCE
     method: Whitening = Whitening.ZCA
@@ -159,7 +165,7 @@ class Select(_Sized):
     """Keeps some numbers of each row."""
 
     kind: Literal["select"] = "select"
-    implementation = "embexp.vectors.transforms.steps:select"
+    implementation = "embexp.vectors.transforms:select"
     short = "by"
     drawn = True
     by: SelectBy = SelectBy.VARIANCE
@@ -174,7 +180,7 @@ class RemoveTop(Step):
     """Subtracts the mean row and the directions in which rows vary most (all-but-the-top, Mu & Viswanath 2018)."""
 
     kind: Literal["remove_top"] = "remove_top"
-    implementation = "embexp.vectors.transforms.steps:remove_top"
+    implementation = "embexp.vectors.transforms:remove_top"
     short = "count"
     needs = Needs.COVARIANCE
     count: Count | None = None
@@ -200,7 +206,7 @@ class FrequencyWeight(Step):
     """Multiplies each row by a / (a + p), where p is the share of its token (SIF, Arora et al. 2017)."""
 
     kind: Literal["frequency_weight"] = "frequency_weight"
-    implementation = "embexp.vectors.transforms.steps:frequency_weight"
+    implementation = "embexp.vectors.transforms:frequency_weight"
     short = "a"
     affine = False
     a: Positive = 1e-3
@@ -213,14 +219,14 @@ class Truncate(_Sized):
     """Keeps the first numbers of each row."""
 
     kind: Literal["truncate"] = "truncate"
-    implementation = "embexp.vectors.transforms.steps:truncate"
+    implementation = "embexp.vectors.transforms:truncate"
 
 
 class ZeroPad(_Sized):
     """Appends zeros to each row."""
 
     kind: Literal["zero_pad"] = "zero_pad"
-    implementation = "embexp.vectors.transforms.steps:zero_pad"
+    implementation = "embexp.vectors.transforms:zero_pad"
     longer = True
 
 
@@ -228,9 +234,148 @@ class RandomPad(_Sized):
     """Appends random numbers to each row, by the run's seed, the table's name and the row of the file."""
 
     kind: Literal["random_pad"] = "random_pad"
-    implementation = "embexp.vectors.transforms.steps:random_pad"
+    implementation = "embexp.vectors.transforms:random_pad"
     longer = True
     affine = False
     drawn = True
     std: Positive | None = None
     """Standard deviation of normal numbers; null: they are drawn by the table's initializer."""
+
+
+AnyStep = Annotated[
+    Center | Normalize | Scale | PCA | Whiten | Select | RemoveTop | FrequencyWeight | Truncate | ZeroPad | RandomPad,
+    Field(discriminator="kind"),
+]
+_STEPS: Mapping[str, type[Step]] = {each.model_fields["kind"].default: each for each in get_args(get_args(AnyStep)[0])}
+_OF_PROJECT: Mapping[object, list[dict[str, Any]]] = {
+    "none": [],
+    "truncate": [{"kind": "truncate"}],
+    "zero_pad": [{"kind": "zero_pad"}],
+    "pca": [{"kind": "pca", "exact": True}],
+}
+"""Values of `project`, which was there before 0.2.0, as transforms."""
+
+
+def _written(value: object) -> object:
+    """One step or several, each a name, a name with settings, or with its main setting, as mappings with a `kind`.
+
+    Raises:
+        ValueError: a step has several names.
+    """
+    entries = list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+    return [_written_step(each) for each in entries]
+
+
+def _written_step(value: object) -> object:
+    if isinstance(value, str):
+        return {"kind": value}
+    if not isinstance(value, Mapping) or "kind" in value:
+        return value
+    if len(value) != 1:
+        raise ValueError("a step is a name, such as center, or one name with its settings, such as {pca: {dim: 64}}")
+    [(kind, settings)] = value.items()
+    short = _STEPS[kind].short if kind in _STEPS else ""
+    if short and isinstance(settings, str | int | float):
+        settings = {short: settings}
+    if settings is None or kind not in _STEPS:
+        return {"kind": kind}
+    return {"kind": kind, **(settings if isinstance(settings, Mapping) else {"settings": settings})}
+
+
+def _sensible(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Validates that no step is repeated where that makes no sense, or says the rule."""
+    for before, step in itertools.pairwise(steps):
+        if before.kind == step.kind:
+            raise ValueError(f"{step.kind} stands twice in a row, and once would do; leave one of them out")
+    if sum(isinstance(step, FrequencyWeight) for step in steps) > 1:
+        raise ValueError("rows are weighted by frequency once; leave out all but one frequency_weight")
+    return steps
+
+
+Transform = Annotated[
+    tuple[AnyStep, ...],
+    BeforeValidator(_written, json_schema_input_type=str | tuple[str | dict[str, Any], ...] | None),
+    AfterValidator(_sensible),
+]
+
+
+def replaced(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A pretrained setting as written, with its steps written out, and with a transform in the place of `project`.
+
+    What is not understood stays, to be reported where it is validated.
+    """
+    found = dict(setting)
+    if found.get("project") in _OF_PROJECT and not found.get("transform"):
+        found["transform"] = _OF_PROJECT[found.pop("project")]
+    if "transform" in found:
+        try:
+            found["transform"] = _written(found["transform"])
+        except ValueError:
+            return found
+    return found
+
+
+def in_short(steps: Sequence[Mapping[str, Any]]) -> str:
+    """Some steps as an override writes them."""
+    texts = []
+    for step in steps:
+        settings = ",".join(f"{key}:{str(value).lower()}" for key, value in step.items() if key != "kind")
+        texts.append(f"{{{step['kind']}:{{{settings}}}}}" if settings else step["kind"])
+    return f"[{','.join(texts)}]"
+
+
+def as_project(steps: Sequence[Mapping[str, Any]]) -> str | None:
+    """What `project` was before 0.2.0 where it did the same as some dumped steps; None: nothing did."""
+    as_written = [{key: value for key, value in step.items() if value is not None} for step in steps]
+    return next((str(name) for name, same in _OF_PROJECT.items() if same == as_written), None)
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Why rows of a file can't become rows of a table.
+
+    Attributes:
+        rule: as a sentence without a full stop.
+        step: the place in the list of the step that can't be done; None: all can, but rows have another length then.
+        length: what rows have at the end, or before that step.
+    """
+
+    rule: str
+    length: int
+    step: int | None = None
+
+
+def misfit(steps: Sequence[Step], file_dim: int, dim: int | None) -> Misfit | None:
+    """Why rows of a file can't become rows of a table; None: they can.
+
+    Args:
+        steps: from the one to the other.
+        dim: of the table; None: what they have at the end.
+    """
+    length = file_dim
+    for place, step in enumerate(steps):
+        have = f"the file's rows have {length} numbers" if not place else f"rows have {length} numbers here"
+        try:
+            length = step.resulting(length, dim)
+        except ValueError as rule:
+            return Misfit(f"{have}, {rule}", length, place)
+    if dim is None or length == dim:
+        return None
+    after = "" if not steps else f", {length} after transform"
+    return Misfit(f"the file's rows have {file_dim} numbers{after}, the table's {dim}", length)
+
+
+def settled(steps: Sequence[Step], file_dim: int, dim: int | None) -> tuple[tuple[Step, ...], int]:
+    """The steps with each length filled in, without those that leave rows as they are; and the length at the end.
+
+    Args:
+        steps: that fit, see `misfit`.
+    """
+    found, length = [], file_dim
+    for step in steps:
+        before, length = length, step.resulting(length, dim)
+        if "dim" not in type(step).model_fields:
+            found.append(step)
+        elif before != length or (isinstance(step, PCA) and step.dim is not None):
+            found.append(step.model_copy(update={"dim": length}))
+    return tuple(found), length

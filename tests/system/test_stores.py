@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from embexp.errors import ConfigError
-from embexp.system.stores import objects, places
-from embexp.system.stores.objects import Object, Store, StoreError
+from embexp.system import stores
+from embexp.system.stores import Object, Store, StoreError
 from tests import loopback
 from tests.small_data_sets import no_proxies
-from tests.system.stores import served
-from tests.system.stores.served import Server
+from tests.system import served_store as served
+from tests.system.served_store import Server
 
 LARGE = bytes(range(251)) * 80_000
 """More than one request."""
@@ -51,14 +51,14 @@ def there(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget() -> None:
     """As a new process knows nothing."""
-    for known in (places._asked, places._place_of, places._url_of):
+    for known in (stores._asked, stores._place_of, stores._url_of):
         known.clear()
 
 
 def fetched(url: str, cache: Path, *, flat: bool = True) -> Path:
     forget()
-    places.fetch({"data.path": url}, cache=cache, flat=flat)
-    return Path(places.local(url))
+    stores.fetch({"data.path": url}, cache=cache, flat=flat)
+    return Path(stores.local(url))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -129,20 +129,20 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path) -> None:
 def test_the_store_is_not_asked_again_at_once(server: Server, tmp_path: Path) -> None:
     fetched("s3://data/one.csv", tmp_path)
     before = server.asked()
-    places.fetch({"data.path": "s3://data/one.csv"}, cache=tmp_path)
+    stores.fetch({"data.path": "s3://data/one.csv"}, cache=tmp_path)
     assert server.asked() == before
 
 
 def test_messages_name_the_url(tmp_path: Path) -> None:
     found = fetched("s3://data/flat", tmp_path)
-    assert places.named(f"{found}/x.csv, line 2") == "s3://data/flat/x.csv, line 2"
-    assert places.named(f"{(found / 'x.csv').resolve()}, line 2") == "s3://data/flat/x.csv, line 2"
+    assert stores.named(f"{found}/x.csv, line 2") == "s3://data/flat/x.csv, line 2"
+    assert stores.named(f"{(found / 'x.csv').resolve()}, line 2") == "s3://data/flat/x.csv, line 2"
     one = fetched("s3://data/one.csv", tmp_path)
     with (
         pytest.raises(ConfigError, match=r"^1 fault in the config\n  data\.path = s3://data/one\.csv: wrong") as raised,
-        places.naming_urls(),
+        stores.naming_urls(),
     ):
-        raise ConfigError([places.Fault("data.path", str(one), "wrong")])
+        raise ConfigError([stores.Fault("data.path", str(one), "wrong")])
     assert raised.value.faults[0].value == "s3://data/one.csv"
 
 
@@ -209,7 +209,7 @@ def test_a_store_that_can_not_be_asked(
 def test_all_faults_are_told(tmp_path: Path) -> None:
     urls = {"data.path.train": "s3://data/none.csv", "data.path.test": "s3://nobucket/x.csv"}
     with pytest.raises(ConfigError) as raised:
-        places.fetch(urls, cache=tmp_path)
+        stores.fetch(urls, cache=tmp_path)
     assert [(fault.path, fault.value) for fault in raised.value.faults] == [(k, repr(v)) for k, v in urls.items()]
 
 
@@ -275,7 +275,7 @@ def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ConfigError, match=r"it needs s3fs, which is not installed.\n    pip install 'embexp\[remote\]'"
     ):
         fetched("s3://data/one.csv", tmp_path)
-    [fault] = places.faults({"data.path": "s3://data/one.csv", "pretrained.path": "/here"})
+    [fault] = stores.faults({"data.path": "s3://data/one.csv", "pretrained.path": "/here"})
     assert fault.rule == "it needs s3fs, which is not installed"
 
 
@@ -291,7 +291,7 @@ def test_an_error_in_one_of_several_ends_all() -> None:
             count(1)
 
     with pytest.raises(StoreError, match=r"^wrong$"):
-        for _ in objects.in_threads(work, [Object("", name, 1, "") for name in ("right", "wrong", "other")]):
+        for _ in stores.in_threads(work, [Object("", name, 1, "") for name in ("right", "wrong", "other")]):
             pass
 
 
@@ -306,7 +306,7 @@ def test_of_two_processes_one_fetches_and_the_other_waits(server: Server, tmp_pa
             assert go.wait(30)
 
     url = {"data.path": "s3://data/large.bin"}
-    other = fork.Process(target=places.fetch, args=(url,), kwargs={"cache": tmp_path, "progress": hold})
+    other = fork.Process(target=stores.fetch, args=(url,), kwargs={"cache": tmp_path, "progress": hold})
     other.start()
 
     def progress(stage: str, done: float | None) -> None:
@@ -316,11 +316,11 @@ def test_of_two_processes_one_fetches_and_the_other_waits(server: Server, tmp_pa
 
     try:
         assert holding.wait(30)
-        places.fetch(url, cache=tmp_path, progress=progress)
+        stores.fetch(url, cache=tmp_path, progress=progress)
     finally:
         go.set()
         other.join()
     assert other.exitcode == 0
     assert "waiting for another process that fetches s3://data/large.bin" in told
-    assert Path(places.local(url["data.path"])).read_bytes() == LARGE
-    assert server.fetched("large.bin") == before + -(-len(LARGE) // objects._AT_ONCE)
+    assert Path(stores.local(url["data.path"])).read_bytes() == LARGE
+    assert server.fetched("large.bin") == before + -(-len(LARGE) // stores._AT_ONCE)

@@ -1,1 +1,0 @@
-"""Studies: experiments of several runs."""

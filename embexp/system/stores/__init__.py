@@ -1,1 +1,0 @@
-"""Files in object stores, and where they are on this machine."""
