@@ -23,7 +23,7 @@ ALLOWED = {
     "data": "errors specs system",
     "errors": "",
     "estimator": "errors",
-    "fields": "cli data errors records reports runs specs system training vectors",
+    "fields": "cli data errors reports runs specs system training vectors",
     "freezing": "data errors specs system tables training",
     "initialization": "errors specs system tables vectors",
     "records": "errors specs system",

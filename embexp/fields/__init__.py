@@ -43,10 +43,9 @@ _LATER = {
     for module, names in {
         "errors": ("Fault",),
         "specs.base": ("Choice", "Spec"),
-        "specs.data.choices": ("CSV", "Columnar", "Parquet"),
-        "specs.data.sources": ("DividedData",),
-        "specs.models.dense_model": ("Activation", "DenseModel"),
-        "specs.studies.choices": ("StudyChoice",),
+        "specs.data": ("CSV", "Columnar", "DividedData", "Parquet"),
+        "specs.models": ("Activation", "DenseModel"),
+        "specs.studies": ("StudyChoice",),
         "specs.tasks": ("Compared", "Direction", "Labels", "Metric", "Task"),
     }.items()
     for name in names

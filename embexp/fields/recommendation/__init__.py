@@ -20,7 +20,7 @@ FIELD = Field(
     studies={"new_items": f"{_HERE}.specs:NewItemsStudy"},
     settings={"recommendation": f"{_HERE}.specs:Recommendation"},
     methods={"recommend": f"{_HERE}.finished:recommend", "vectors": f"{_HERE}.finished:vectors"},
-    exports={"vectors": f"{_HERE}.finished:write_sides", "index": f"{_HERE}.exporting:write_index"},
+    exports={"vectors": f"{_HERE}.finished:write_sides", "index": f"{_HERE}.finished:write_index"},
     commands={
         "recommend": (
             "Writes the best items for each user, by a finished run of task recommendation.",
