@@ -234,6 +234,14 @@ def test_a_folder_of_configs_needs_permission(here: Path, monkeypatch: pytest.Mo
     assert embexp.compose(BY_PATH, config_dir=here / "theirs", allow_code=[RECORD]).task == "vote"
 
 
+def test_several_labels_are_for_tasks_of_several_and_have_no_weights(here: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        embexp.compose([*BY_PATH, "+data.second=guest", "data.weight=guest"])
+    found = {fault.path: fault.rule for fault in error.value.faults}
+    assert found["data.kind"] == "task vote takes one label, and it has several"
+    assert found["data.weight"] == "examples with several labels have no weights"
+
+
 def test_a_field_that_was_named_before_is_to_be_named_again(here: Path) -> None:
     spec = embexp.compose(BY_PATH)
     with pytest.raises(ConfigError, match="which fields does not name"):
