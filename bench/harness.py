@@ -1,7 +1,8 @@
 """What benchmarks share: options, the machine, processes of their own, targets, and results in a file.
 
 `--instructions avx2` measures as on a processor without AVX-512: the benchmark begins again, and it and its processes
-load `without_avx512.c` before all else.
+load `without_avx512.c` before all else. Where a processor or system can't do that (AMD's before Zen 5), each library is
+told by its own variable; FBGEMM has none, so it keeps AVX-512.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ from embexp.system import files, machine
 
 LIMITED = "BENCH_LIMITED"
 """The environment variable of a benchmark that has begun again."""
+_TOLD = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "DNNL_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "NPY_DISABLE_CPU_FEATURES": machine.portable_flags()["NPY_DISABLE_CPU_FEATURES"],
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
+"""The variables by which PyTorch, oneDNN, MKL and NumPy leave AVX-512 alone."""
 CORES = machine.cores()
 PACKAGES = ("tensorflow", "keras", "torch", "fbgemm-gpu-cpu", "pykeen", "implicit", "numpy")
 
@@ -64,8 +73,10 @@ class _Limited(argparse.Action):
         source = Path(__file__).with_name("without_avx512.c")
         library = Path(tempfile.mkdtemp()) / "without_avx512.so"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
-        environment = {**os.environ, "LD_PRELOAD": str(library), LIMITED: "1"}
-        os.execve(sys.executable, sys.orig_argv, environment)
+        hidden = {"LD_PRELOAD": str(library)}
+        works = subprocess.run(["true"], env={**os.environ, **hidden}, stderr=subprocess.DEVNULL, check=False)
+        settings = _TOLD if works.returncode else hidden
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **settings, LIMITED: "1"})
 
 
 def describe() -> dict[str, str]:

@@ -35,10 +35,8 @@ from bench import harness
 harness.parser("step", "", quick="").parse_args(["--instructions", "avx2"])
 import numpy
 features = numpy._core._multiarray_umath.__cpu_features__
-print(harness.describe()["processor"], harness.instructions(), features["AVX512F"], features["AVX2"])
+print(harness.describe()["processor"], harness.instructions(), features["X86_V4"], features["AVX2"])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    if "can't hide instructions" in done.stderr:
-        pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(", limited to AVX2 avx2 False True\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -36,8 +36,7 @@ def fm(model: FM, activations: Mapping[str, Any], head: Head) -> Any:
         Logits [B, outputs]. Of C classes each weighs the numbers of the products on its own, as in He & Chua: "Neural
         factorization machines for sparse predictive analytics" (2017), §3.1; one output has weights of 1.
     """
-    vectors, dense = _vectors(model, activations), _dense(activations)
-    return _Sum(head, name="head.sum")(_first_and_second_order(model, activations, vectors, dense, head))
+    return _Sum(head, name="head.sum")(_first_and_second_order(model, activations, head)[1])
 
 
 def deepfm(model: DeepFM, activations: Mapping[str, Any], head: Head) -> Any:
@@ -51,10 +50,9 @@ def deepfm(model: DeepFM, activations: Mapping[str, Any], head: Head) -> Any:
     Returns:
         Logits [B, outputs].
     """
-    vectors, dense = _vectors(model, activations), _dense(activations)
-    terms = _first_and_second_order(model, activations, vectors, dense, head)
+    inputs, terms = _first_and_second_order(model, activations, head)
     if model.hidden:
-        x = layers.concatenated([*vectors.values(), *dense], name="deep.inputs")
+        x = layers.concatenated(inputs, name="deep.inputs")
         x = layers.hidden(
             x, model.hidden, activation=model.activation, dropout=model.dropout, seed=head.seed, name="deep"
         )
@@ -62,33 +60,30 @@ def deepfm(model: DeepFM, activations: Mapping[str, Any], head: Head) -> Any:
     return _Sum(head, name="head.sum")(terms)
 
 
-def _vectors(model: FM | DeepFM, activations: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: activations[name] for name in sorted(activations) if name not in (DENSE, *model.biases)}
-
-
-def _dense(activations: Mapping[str, Any]) -> list[Any]:
-    return [activations[DENSE]] if DENSE in activations else []
-
-
 def _first_and_second_order(
-    model: FM | DeepFM, activations: Mapping[str, Any], vectors: Mapping[str, Any], dense: list[Any], head: Head
-) -> list[Any]:
-    """The terms of a factorization machine, each [B, outputs], but for the constant."""
+    model: FM | DeepFM, activations: Mapping[str, Any], head: Head
+) -> tuple[list[Any], list[Any]]:
+    """All vectors next to each other and the dense features, and the terms [B, outputs] but for the constant."""
+    names = [name for name in sorted(activations) if name not in (DENSE, *model.biases)]
+    vectors = [activations[name] for name in names]
+    dense = [activations[DENSE]] if DENSE in activations else []
+    row = layers.concatenated(vectors, name="first_order.inputs")
     terms = [activations[name] for name in model.biases]
     if not model.biases:
-        row = layers.concatenated([*vectors.values()], name="first_order.inputs")
         terms.append(layers.linear(row, head.outputs, seed=head.seed, name="first_order.vectors"))
     terms += [layers.linear(x, head.outputs, seed=head.seed, name="first_order.dense") for x in dense]
-    dim = max(x.shape[-1] for x in vectors.values())
+    dim = max(x.shape[-1] for x in vectors)
     factors = [
         x if x.shape[-1] == dim else layers.linear(x, dim, seed=head.seed, name=f"factors.{name}")
-        for name, x in vectors.items()
+        for name, x in zip(names, vectors, strict=True)
     ]
-    products = PairwiseProducts(head.seed, summed=head.outputs == 1, name="factors.interactions")
-    x = products({"vectors": factors, "dense": dense})
+    alike = all(x.shape[-1] == dim for x in vectors)
+    of_one_dim = row if alike else layers.concatenated(factors, name="factors.inputs")
+    products = PairwiseProducts(head.seed, dim, summed=head.outputs == 1, name="factors.interactions")
+    x = products({"vectors": of_one_dim, "dense": dense})
     if head.outputs > 1:
         x = layers.linear(x, head.outputs, seed=head.seed, name="head.interactions")
-    return [*terms, x]
+    return [row, *dense], [*terms, x]
 
 
 class PairwiseProducts(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
@@ -97,29 +92,42 @@ class PairwiseProducts(keras.layers.Layer):  # type: ignore[misc]  # Keras is un
     Its weight are the factors of dense features, float32 [n, d].
     """
 
-    def __init__(self, seed: int, *, summed: bool, **kwargs: Any) -> None:
+    def __init__(self, seed: int, dim: int, *, summed: bool, **kwargs: Any) -> None:
         """With `summed`, the d numbers are summed to one: the dot products of all pairs."""
         super().__init__(**kwargs)
-        self._seed, self._summed = seed, summed
+        self._seed, self._dim, self._summed = seed, dim, summed
 
-    def build(self, shapes: Mapping[str, Sequence[Any]]) -> None:
+    def build(self, shapes: Mapping[str, Any]) -> None:
         """Makes the weight, if there are dense features."""
         for shape in shapes["dense"]:
             self.kernel = self.add_weight(
-                shape=(shape[-1], shapes["vectors"][0][-1]),
+                shape=(shape[-1], self._dim),
                 initializer=layers.normal(self._seed, self.name, _DEVIATION),
                 name="kernel",
             )
 
-    def call(self, inputs: Mapping[str, list[Any]]) -> Any:
-        """Takes F times [B, d] under vectors and at most one [B, n] under dense; returns [B, d], or [B, 1]."""
-        stacked = tf.stack(inputs["vectors"], axis=1)
-        total, squares = tf.reduce_sum(stacked, 1), tf.reduce_sum(tf.square(stacked), 1)
+    def call(self, inputs: Mapping[str, Any]) -> Any:
+        """Takes [B, F·d] under vectors and at most one [B, n] under dense; returns [B, d], or [B, 1]."""
+        row = inputs["vectors"]
+        total, squares = _sums(tf.reshape(row, [-1, row.shape[-1] // self._dim, self._dim]))
         for x in inputs["dense"]:
             total += tf.matmul(x, self.kernel)
             squares += tf.matmul(tf.square(x), tf.square(self.kernel))
         products = (tf.square(total) - squares) / 2
         return tf.reduce_sum(products, 1, keepdims=True) if self._summed else products
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def _sums(vectors: Any) -> Any:
+    """The sums over F of vectors [B, F, d], and of their squares, [B, d] each.
+
+    TensorFlow's own gradient copies both of them to [B, F, d] first.
+    """
+
+    def gradient(total: Any, squares: Any) -> Any:
+        return vectors * (2 * squares)[:, tf.newaxis] + total[:, tf.newaxis]
+
+    return (tf.reduce_sum(vectors, 1), tf.reduce_sum(tf.square(vectors), 1)), gradient
 
 
 class _Sum(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
