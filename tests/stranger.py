@@ -61,6 +61,11 @@ class Guests(CSV):
     """A file of guests."""
 
     kind: Literal["guests"] = "guests"
+    second: str | None = None
+
+    @property
+    def further_labels(self):
+        return () if self.second is None else (self.second,)
 
 
 class Linear(DenseModel):

@@ -38,16 +38,20 @@ def take_in(
         ConfigError: a path may not be imported, or leads to no field that can be used.
     """
     named = _named(folders, config_name, overrides)
-    known = {each.path for each in fields.origins() if each.installed}
-    for path in [each for each in named if isinstance(each, str) and ":" in each and each not in known]:
+    installed = {each.path for each in fields.origins() if each.installed}
+    for path in [each for each in named if isinstance(each, str) and ":" in each and each not in installed]:
         if why := refusal(path):
             raise ConfigError([Fault(KEY, repr(path), why, remedy(path))])
         if faults := user_code.faults_of_function(path, KEY):
             raise ConfigError(faults)
-        if user_code.forget_changed(path):
+        if (known := fields.named(path)) is not None and user_code.forget_changed(_code(known)):
             fields.remove(path)
-        fields.add(path)
+        user_code.forget_changed(_code(fields.add(path)))  # which notes what it is now
     return replace(folders, brought=tuple(map(Path, fields.configs()))) if named else folders
+
+
+def _code(origin: fields.Origin) -> user_code.UserCode:
+    return user_code.read_package(origin.path, origin.paths())
 
 
 def _named(folders: Folders, config_name: str, overrides: Sequence[str]) -> Sequence[Any]:

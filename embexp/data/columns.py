@@ -221,6 +221,8 @@ def columns_of(
 def _class_names(data: Data, task: Task | None) -> ClassNames | None:
     if not isinstance(data, Columnar) or data.label is None or data.label_threshold is not None:
         return None
+    if data.further_labels:
+        return None  # all of them are numbers
     match task and task.labels:
         case Labels.BINARY:
             positive = data.positive

@@ -286,20 +286,26 @@ def broken(path: str) -> str:
     return _broken.get(path, "")
 
 
-def add(path: str) -> None:
+def named(path: str) -> Origin | None:
+    """The field that a dotted path brings; None: none that is known."""
+    return next((each for each in origins() if each.path == path), None)
+
+
+def add(path: str) -> Origin:
     """Takes in the field at a dotted path, whose code may be run, for this process.
 
     Raises:
         ConfigError: it can't be imported, is no field, or brings a name that another one has.
     """
-    if any(each.path == path for each in origins()):
-        return
+    if (known := named(path)) is not None:
+        return known
     package = path.partition(":")[0].partition(".")[0]
     origin, rule = _checked(path, package, "", origins())
     if origin is None:
         raise ConfigError([_fault(path, rule)])
     _named[path] = replace(origin, version=str(getattr(sys.modules[package], "__version__", "")))
     _change()
+    return _named[path]
 
 
 def _fault(path: str, rule: str) -> Fault:
@@ -346,7 +352,7 @@ def take_in(paths: Iterable[str]) -> list[str]:
     for path in paths:
         if path in _allowed:
             add(path)
-        elif all(each.path != path for each in origins()):
+        elif named(path) is None:
             missing.append(path)
     return missing
 

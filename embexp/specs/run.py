@@ -314,6 +314,7 @@ class RunSpec(Spec):
             lambda: _fields(self),
             lambda: self.task.faults(self),
             _no_predictions(self),
+            lambda: _several_labels(self),
             for_each(lambda: self.metrics, lambda name: _no_metric(self, name)),
         )
 
@@ -351,6 +352,20 @@ def _no_predictions(spec: RunSpec) -> Iterator[Fault]:
     if own and spec.task.labels is None:
         rule = f"they compare labels with predictions, and the metrics of task {spec.task} are about lists"
         yield Fault("metrics", ", ".join(own), rule, "leave them out")
+
+
+def _several_labels(spec: RunSpec) -> Iterator[Fault]:
+    """Weights, where examples have several labels, and a task that takes one."""
+    if not spec.data.further_labels:
+        return
+    rule = "examples with several labels have no weights"
+    if (weight := getattr(spec.data, "weight", None)) is not None:
+        yield Fault("data.weight", repr(weight), rule, "remove it")
+    if spec.train.class_weights is not None:
+        yield Fault("train.class_weights", str(spec.train.class_weights), rule, "remove it")
+    if spec.task.outputs(0) == 1:
+        rule = f"task {spec.task} takes one label, and it has several"
+        yield Fault("data.kind", spec.data.kind, rule, "choose a task of several labels, or another source")
 
 
 def _no_metric(spec: RunSpec, name: str) -> Iterator[Fault]:

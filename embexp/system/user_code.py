@@ -337,7 +337,7 @@ class NamedFunction:
             raise ConfigError(found)
         sys.path[:] = search_path()
         importlib.invalidate_caches()
-        forget_changed(self.name)
+        forget_changed(read_user_code(self.name))
         try:
             module = importlib.import_module(module_name)
         except Exception as error:
@@ -384,12 +384,12 @@ class NamedFunction:
         return ConfigError([Fault(f"{self.path}.function", repr(self.name), rule, remedy)])
 
 
-def forget_changed(function: str) -> bool:
+def forget_changed(code: UserCode) -> bool:
     """Has modules imported again of which a file has changed since a run imported them, as in a notebook.
 
     Otherwise a run would use other code than it records. Returns whether a file has changed.
     """
-    files = read_user_code(function).files
+    files = code.files
     if changed := any(_IMPORTED.get(name, file.digest) != file.digest for name, file in files.items()):
         for name in files:
             sys.modules.pop(name, None)
