@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 import types
 from collections.abc import Iterator
@@ -75,6 +76,16 @@ def commands(folder: Path) -> Iterator[Path]:
     finally:
         server.terminate()
         server.wait()
+
+
+@contextmanager
+def shared_commands() -> Iterator[Path]:
+    """The folder of the commands: that of a distributed run, or one that is made for the block."""
+    if COMMANDS in os.environ:
+        yield Path(os.environ[COMMANDS])
+    else:
+        with tempfile.TemporaryDirectory() as folder, commands(Path(folder)) as found:
+            yield found
 
 
 def with_jobs(folder: Path) -> Path:
