@@ -51,7 +51,7 @@ class Server:
 
     @contextlib.contextmanager
     def _client(self) -> Iterator[Any]:
-        """A client without threads, whose connections are closed here: s3fs leaves its own open where 0.1 s is not enough."""
+        """A client whose connections are closed here: s3fs leaves its own open where 0.1 s is too short for that."""
         import boto3
 
         client = boto3.client(
