@@ -137,7 +137,10 @@ def _answer(asking: socket.socket) -> None:
     size, descriptors, _, _ = socket.recv_fds(asking, 8, 3)
     left, request = int.from_bytes(size, "big"), b""
     while len(request) < left:
-        request += asking.recv(left - len(request))
+        part = asking.recv(left - len(request))
+        if not part:  # who asks was killed: else this would go round for ever
+            return
+        request += part
     child = os.fork()
     if child == 0:
         asking.close()

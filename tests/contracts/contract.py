@@ -28,7 +28,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs import execute, experiment, verification
 from embexp.runs.prepare import prepare
 from embexp.runs.rerun import Rerun
-from embexp.runs.run import Observer
+from embexp.runs.run import NOBODY, Observer
 from embexp.specs import fields
 from embexp.specs.tasks import Direction
 from embexp.tables import optimizers
@@ -108,12 +108,12 @@ class Runs:
     def spec(self, *overrides: str, grown: bool = False) -> embexp.RunSpec:
         return embexp.compose(self.settings(*overrides, grown=grown))
 
-    def run(self, name: str, *overrides: str, grown: bool = False, observer: Observer | None = None) -> Path:
+    def run(self, name: str, *overrides: str, grown: bool = False, observer: Observer = NOBODY) -> Path:
         """A run in this process; returns its directory."""
         directory = self.folder / name
         directory.mkdir()
         spec = self.spec(*overrides, grown=grown)
-        experiment.run(spec, directory, *([] if observer is None else [observer]))
+        experiment.run(spec, directory, observer)
         return directory
 
     def command(self, commands: Path, *words: str) -> None:

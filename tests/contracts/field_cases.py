@@ -186,21 +186,15 @@ def _complex(rows: np.ndarray) -> np.ndarray:
     return rows[..., :half] + 1j * rows[..., half:]
 
 
-def _of_graph(run: embexp.Run) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Complex vectors of entities and relations by name, without OOV rows."""
-    return tuple(
-        {
-            token: _complex(row)
-            for token, row in zip(run.vocabulary(name).tokens(), run.table(name).astype(np.float64), strict=True)
-            if token != "<oov>"
-        }
-        for name in ("entity", "relation")
-    )
+def _vectors(run: embexp.Run, name: str) -> dict[str, np.ndarray]:
+    """Complex vectors by name, without OOV rows."""
+    rows = zip(run.vocabulary(name).tokens(), _complex(run.table(name).astype(np.float64)), strict=True)
+    return {token: row for token, row in rows if token != "<oov>"}
 
 
 def of_ranks(run: embexp.Run, folder: Path) -> dict[str, float]:
     """Filtered ranks among all entities by the formula of ComplEx (Trouillon et al. 2016, eq. 9)."""
-    entities, relations = _of_graph(run)
+    entities, relations = _vectors(run, "entity"), _vectors(run, "relation")
     triples = {part: planted_triples.read(folder / "graph", part) for part in ("train", "valid", "test")}
     true = {triple for some in triples.values() for triple in some}
     ranks: dict[str, list[int]] = {"tails": [], "heads": []}
@@ -235,7 +229,8 @@ def columns(run: embexp.Run, folder: Path) -> tuple[dict[str, Any], np.ndarray]:
 
 def triples(run: embexp.Run, folder: Path) -> tuple[dict[str, Any], np.ndarray]:
     """The triples that test, and their scores by the formula."""
-    (entities, relations), asked = _of_graph(run), planted_triples.read(folder / "graph", "test")
+    entities, relations = _vectors(run, "entity"), _vectors(run, "relation")
+    asked = planted_triples.read(folder / "graph", "test")
     scores = [np.sum(entities[h] * relations[r] * entities[t].conj()).real for h, r, t in asked]
     return {name: tf.constant(words) for name, words in zip(_QUERY, zip(*asked, strict=True), strict=True)}, np.array(
         scores
