@@ -141,11 +141,8 @@ def _lighter() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Path]:
     """A folder with the commands `embexp` and `python` that start with TensorFlow imported: forked, in milliseconds."""
-    if preloaded.COMMANDS in os.environ:
-        yield Path(os.environ[preloaded.COMMANDS])
-    else:
-        with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
-            yield found
+    with preloaded.shared_commands() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 import types
 from collections.abc import Iterator
@@ -77,6 +78,16 @@ def commands(folder: Path) -> Iterator[Path]:
         server.wait()
 
 
+@contextmanager
+def shared_commands() -> Iterator[Path]:
+    """The folder of the commands: that of a distributed run, or one that is made for the block."""
+    if COMMANDS in os.environ:
+        yield Path(os.environ[COMMANDS])
+    else:
+        with tempfile.TemporaryDirectory() as folder, commands(Path(folder)) as found:
+            yield found
+
+
 def with_jobs(folder: Path) -> Path:
     """The folder of commands that also fork what they start by `sys.executable`, such as the jobs of a sweep.
 
@@ -126,7 +137,10 @@ def _answer(asking: socket.socket) -> None:
     size, descriptors, _, _ = socket.recv_fds(asking, 8, 3)
     left, request = int.from_bytes(size, "big"), b""
     while len(request) < left:
-        request += asking.recv(left - len(request))
+        part = asking.recv(left - len(request))
+        if not part:  # who asks was killed: else this would go round for ever
+            return
+        request += part
     child = os.fork()
     if child == 0:
         asking.close()

@@ -135,9 +135,12 @@ class CustomInit(NamedCode, InitMethod):
     runtimes = (FUNCTION, SESSION, ESTIMATOR)
 
 
-_Methods = ConstantInGraph | PlaceholderFeed | Scaffold | VariableLoad | Assign | MemoryMap
-Init = Annotated[_Methods | CustomInit, Field(discriminator="kind")]
-METHODS: dict[str, type[InitMethod]] = {method.model_fields["kind"].default: method for method in get_args(_Methods)}
+Init = Annotated[
+    ConstantInGraph | PlaceholderFeed | Scaffold | VariableLoad | Assign | MemoryMap | CustomInit,
+    Field(discriminator="kind"),
+]
+_KINDS = {method.model_fields["kind"].default: method for method in get_args(get_args(Init)[0])}
+METHODS: dict[str, type[InitMethod]] = {kind: method for kind, method in _KINDS.items() if method is not CustomInit}
 """The init methods of embexp, by kind."""
 
 

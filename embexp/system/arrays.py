@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -254,8 +254,8 @@ def read_header(file: IO[bytes]) -> Header:
     return Header(_dtype(descr), _shape(shape), fortran_order, 8 + wide + length)
 
 
-def mapped(path: Path) -> tuple[np.ndarray, Header]:
-    """The array in a `.npy` file, mapped to be read.
+def mapped(path: Path, mode: Literal["r", "c"] = "r") -> tuple[np.ndarray, Header]:
+    """The array in a `.npy` file, mapped to be read, or copy-on-write.
 
     Raises:
         ValueError: it is no such file, holds objects, or is cut short.
@@ -271,7 +271,7 @@ def mapped(path: Path) -> tuple[np.ndarray, Header]:
         if any(dimension > 1 << 40 for dimension in header.shape):
             raise ValueError(f"its shape is {header.shape}, and it holds nothing")
         return np.empty(header.shape, header.dtype, order), header  # type: ignore[call-overload,no-any-return,unused-ignore]
-    return np.memmap(path, header.dtype, "r", header.offset, header.shape, order), header  # type: ignore[call-overload,unused-ignore]
+    return np.memmap(path, header.dtype, mode, header.offset, header.shape, order), header  # type: ignore[call-overload,unused-ignore]
 
 
 def _dtype(descr: object) -> np.dtype:
@@ -332,7 +332,10 @@ class ArrayWriter:
 def mapped_array(path: Path) -> np.ndarray:
     """The array in a `.npy` file, mapped copy-on-write: its pages stay in the file as long as nobody writes to it.
 
-    Copy-on-write and not read-only because DLPack refuses arrays that may not be written to.
+    Copy-on-write and not read-only because DLPack refuses arrays that may not be written to. Threads may map at once:
+    NumPy's own reader parses Python, for which Python 3.11 has one counter that threads share (gh-106905).
+
+    Raises:
+        ValueError: it is no such file, holds objects, or is cut short.
     """
-    array = np.load(path, mmap_mode="c", allow_pickle=False)
-    return np.asarray(array)  # the subclass np.memmap is slow to index and to convert
+    return np.asarray(mapped(path, "c")[0])  # the subclass np.memmap is slow to index and to convert

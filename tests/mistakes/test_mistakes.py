@@ -12,9 +12,11 @@ import pytest
 
 from embexp.cli import arguments, commands
 from embexp.cli.commands import plan, run
-from embexp.config import composition
+from embexp.config import composition, folders
 from embexp.config.loader import Loader
 from embexp.errors import CombinationFault, ConfigError, Fault
+from embexp.specs import fields
+from embexp.specs.pretrained import Format
 from tests.mistakes.cases import Mistake, mistakes
 from tests.thoroughness import chosen, thorough
 
@@ -42,6 +44,24 @@ def test_there_are_two_hundred_and_some_of_every_kind_in_every_run() -> None:
     kinds = {name.split(":")[0] for name in MISTAKES}
     assert {name.split(":")[0] for name, each in MISTAKES.items() if not each.thorough} == kinds
     assert all(each.says.strip() for each in MISTAKES.values())
+
+
+LISTS = {
+    **{group: tuple(found) for group, found in folders.find().choices.items()},
+    "tasks": tuple(fields.names("tasks")),
+    "formats of vectors": tuple(map(str, Format)),
+    "exports": tuple(fields.names("exports")),
+}
+"""Choices to which a recipe, or a field, adds one."""
+
+
+@pytest.mark.parametrize("group", LISTS)
+def test_no_mistake_spells_a_list_of_choices(group: str) -> None:
+    """Another choice would break it: a mistake says the beginning of such a line."""
+    one = rf"({'|'.join(map(re.escape, LISTS[group]))})"
+    lists = re.compile(rf"\b{one}, {one}, {one}\b")
+    for name, mistake in MISTAKES.items():
+        assert not [line for line in mistake.says.splitlines() if lists.search(line)], name
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -154,10 +154,49 @@ def test_other_triples_are_ranked_among_all_that_is_known(run: Any, folder: Path
         opened.predict(path)
 
 
-def test_the_same_run_twice_gives_the_same_bits(run: Any, folder: Path, tmp_path: Path) -> None:
-    overrides = ("model=distmult", "data.negatives=5", "model.loss=binary", "model.label_smoothing=0.1")
-    again = single.run(spec_of(folder, *overrides), tmp_path)
-    assert again.summary["tables"] == run(*overrides).summary["tables"]
+def test_the_first_loss_has_the_prediction_of_relations(folder: Path, tmp_path: Path) -> None:
+    """Of a batch with all training queries, from the initial rows: the loss is λ times the mean over them higher."""
+    triples = read(folder, "train")
+    small = (
+        "train.steps=1",
+        f"train.batch_size={2 * len(triples)}",
+        "train.evaluate_every=null",
+        "model.dropout=0",
+        "model.n3=0",
+    )
+    small = (*small, "optimizer.learning_rate=1e-30", "data.reciprocal=false")
+    losses = []
+    for number, weight in enumerate(("0", "0.25")):
+        (tmp_path / str(number)).mkdir()
+        result = single.run(spec_of(folder, *small, f"model.relation_prediction={weight}"), tmp_path / str(number))
+        losses.append(result.summary["metrics"]["train"]["loss"])
+    opened = embexp.load_run(tmp_path / "1")
+    entities, relations = (
+        dict(zip(opened.vocabulary(name).tokens(), opened.table(name).astype(np.float64), strict=True))
+        for name in ("entity", "relation")
+    )
+    each = []
+    for head, relation, tail in triples:
+        scores = {name: score("complex", entities[head], row, entities[tail]) for name, row in relations.items()}
+        each.append(np.log(sum(np.exp(found) for found in scores.values())) - scores[relation])
+    assert losses[1] - losses[0] == pytest.approx(0.25 * np.mean(each), rel=1e-5)
+
+
+def test_one_relation_can_not_be_predicted(tmp_path: Path) -> None:
+    folder = planted_triples.write(
+        tmp_path / "graph", train=[("a", "r", "b")], valid=[("b", "r", "a")], test=[("b", "r", "b")]
+    )
+    spec = spec_of(folder, "model.relation_prediction=1", "data.reciprocal=false", "train.batch_size=2")
+    with pytest.raises(DataError, match="found one relation, expected 2 or more for model"):
+        single.run(spec, tmp_path)
+
+
+def test_a_planted_structure_is_found_with_predicted_relations(run: Any) -> None:
+    """And the run can be evaluated as any other."""
+    result = run("model=complex", "model.relation_prediction=0.1")
+    assert result.summary["metrics"]["test"]["mrr"] > 0.9
+    assert embexp.load_run(result.directory).evaluate() == result.summary["metrics"]["test"]
+    assert run("model=complex").summary["run_id"] != result.summary["run_id"]
 
 
 @pytest.mark.parametrize("runtime", ["function", "session"])

@@ -47,11 +47,19 @@ def stopped(forked: Path, directory: Path, overrides: list[str]) -> Iterator[int
         assert found is not None
         os.kill(number := int(found[1]), signal.SIGSTOP)
         try:
+            while states(number) != {"T"}:  # it goes on until each of its threads is stopped
+                time.sleep(0.01)
             yield number
         finally:
             os.kill(number, signal.SIGKILL)
     finally:
         command.wait()
+
+
+def states(process: int) -> set[str]:
+    """The states of all threads of a process."""
+    files = Path(f"/proc/{process}/task").glob("*/stat")
+    return {file.read_text().rpartition(")")[2].split()[0] for file in files}
 
 
 def run(forked: Path, *words: str | Path) -> tuple[int, str]:

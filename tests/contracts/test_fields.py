@@ -1,0 +1,35 @@
+"""The fields of embexp keep the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar
+
+from embexp.specs import fields
+from tests.contracts.contract import Contract
+from tests.contracts.field_cases import CASES
+
+
+class TestFields(Contract):
+    cases = CASES
+    in_every_run: ClassVar[Mapping[str, Collection[str]]] = {
+        "resumes": ("recommendation", "knowledge graph"),
+        "verifies": ("texts",),
+        "sweeps": ("binary",),
+        "freezes": ("recommendation", "knowledge graph"),
+        "grows": ("texts", "recommendation"),
+        "runs_elsewhere": ("knowledge graph",),
+        "two_workers": ("recommendation",),
+    }
+
+
+def test_every_field_and_task_has_a_case() -> None:
+    """Of those that embexp ships; what is installed besides has its own tests."""
+    remedy = "add a Case to CASES in tests/contracts/field_cases.py: overrides, and a function that writes its data"
+    shipped = [each for each in fields.fields() if each.name in fields.SHIPPED]
+    for each in shipped:
+        known = {case.task for case in CASES.values() if case.field == each.name}
+        assert known, f"field {each.name} has no case: {remedy}"
+        for task in each.tasks:
+            assert task in known, f"task {task} of field {each.name} has no case: {remedy}"
+    assert {case.task for case in CASES.values()} == {task for each in shipped for task in each.tasks}
