@@ -9,7 +9,7 @@ import contextlib
 import math
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -188,11 +188,15 @@ def build(
         output_bias=output_bias(spec.task, data.scan.label_mean if data.weights is None else data.weights.label_mean),
         label_deviation=evaluator.label_deviation(data) if spec.standardizes_labels else 1.0,
     )
+    further = spec.task.further_features(spec, data)
+    own = {name: Input(name, every_row=not spec.strategy.own_memory) for name in further}
+    dense = replace(dense, inputs={**dense.inputs, **own})
+    features = {**spec.features, **further}
     return start(
         prepared.runtime,
         Blueprint(
             plans=table_plans(prepared.tables, initial, _decay_shares(prepared)),
-            features=spec.features,
+            features=features,
             columns={name: each.ids for name, each in dense.inputs.items()},
             assemble=partial(assemble, dense, strategy),
             strategy=strategy,

@@ -23,9 +23,13 @@ from embexp.specs.fields import imported
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
+    from embexp.specs.tables import Feature
 
 SOURCE, RELATION, CANDIDATES = "source", "relation", "candidates"
 """Id columns of queries, whose answers are ranked among candidates."""
+ALL_RELATIONS = "relation.all"
+"""Id column of every relation, int32 [1, R], where a model predicts relations; it is a feature of that name, too. No
+feature of a config has a dot."""
 KNOWN = "known"
 """Id column of all known answers of each query: in an evaluation, and those of the training split in KvsAll."""
 
@@ -190,6 +194,10 @@ class Task(str):
 
     def compared(self, spec: RunSpec) -> dict[str, Compared]:
         """What a step looks up beside its examples, by feature."""
+        return {}
+
+    def further_features(self, spec: RunSpec, data: Any) -> dict[str, Feature]:
+        """Features that no config has, by their column in training batches, whose rows are all looked up."""
         return {}
 
     def memory_lines(self, spec: RunSpec, data: Any) -> Iterator[str]:

@@ -18,7 +18,7 @@ from embexp.errors import RunError
 from embexp.specs.strategies import GPU, Mirrored
 from embexp.specs.tasks import KNOWN
 from embexp.strategies.strategy import OneDevice, Replicated, Strategy
-from embexp.training.step import ReplicaBatch
+from embexp.training.step import ReplicaBatch, relations_of
 
 
 class MirroredStrategy(Replicated):
@@ -51,10 +51,12 @@ class MirroredStrategy(Replicated):
         """Calls `function` in every replica with its share of a batch."""
         dense, labels = divided(batch.dense, self.replicas), divided(batch.labels, self.replicas)
         shares, known = _shares(batch.labels, self.replicas), self._known(batch)
+        asked = relations_of(batch)
+        relations = [None] * self.replicas if asked is None else divided(asked, self.replicas)
 
         def replica() -> Any:
             number = _replica_number()
-            mine = (each[number] for each in (dense, labels, shares, known))
+            mine = (each[number] for each in (dense, labels, shares, known, relations))
             return function(ReplicaBatch(*mine))
 
         return self._strategy.run(tf.autograph.experimental.do_not_convert(replica))

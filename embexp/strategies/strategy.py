@@ -27,7 +27,7 @@ from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.loop import Runtime
 from embexp.training.one_vs_all import Part
-from embexp.training.step import Assembly, ReplicaBatch, Replication
+from embexp.training.step import Assembly, ReplicaBatch, Replication, relations_of
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,8 @@ class OneDevice(Strategy):
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
         """Calls `function` once, with the whole batch."""
         with self.scope():
-            return function(ReplicaBatch(batch.dense, batch.labels, known=batch.ids.get(KNOWN)))
+            known, relations = batch.ids.get(KNOWN), relations_of(batch)
+            return function(ReplicaBatch(batch.dense, batch.labels, known=known, relations=relations))
 
     def total(self, results: Any) -> Any:
         """The result of the one replica."""

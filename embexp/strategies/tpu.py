@@ -24,7 +24,7 @@ from embexp.strategies.strategy import Embeddings, Replicated, Run
 from embexp.strategies.tpu_address import LOCAL, REMEDY, within
 from embexp.tables.inputs import without_autograph
 from embexp.tables.tpu_backend import TPUBackend
-from embexp.training.step import ReplicaBatch
+from embexp.training.step import ReplicaBatch, relations_of
 
 Connection = AbstractContextManager[Any]
 """A context that gives a `tf.distribute.TPUStrategy`."""
@@ -153,10 +153,11 @@ class TPUStrategy(Replicated):
         """Calls `function` in every replica with its part of a batch."""
         share = 1.0 / self.replicas
 
-        def replica(dense: Any, labels: Any) -> Any:
-            return function(ReplicaBatch(dense, labels, share))
+        def replica(dense: Any, labels: Any, relations: Any) -> Any:
+            return function(ReplicaBatch(dense, labels, share, relations=relations))
 
-        return self.strategy.run(without_autograph(replica), args=(batch.dense, batch.labels))
+        function_of_replica = without_autograph(replica)
+        return self.strategy.run(function_of_replica, args=(batch.dense, batch.labels, relations_of(batch)))
 
     def total(self, results: Any) -> Any:
         """The sum of the replicas' results."""

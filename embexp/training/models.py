@@ -22,7 +22,7 @@ from embexp.specs.base import Choice, implementation
 from embexp.specs.fields import imported
 from embexp.specs.models import DENSE, MLP, Activation, CustomLoss, KerasModel, LossOfTask, Model, Shapes
 from embexp.specs.optimizers import CustomDenseOptimizer, DenseAdagrad, DenseAdam, DenseOptimizer, DenseSGD
-from embexp.specs.tasks import Labels, Task
+from embexp.specs.tasks import ALL_RELATIONS, Labels, Task
 from embexp.system import digests, native
 from embexp.system.user_code import NamedFunction, described, kind_of
 
@@ -242,8 +242,12 @@ def standardized(model: keras.Model, *, shapes: Shapes, dense_width: int, mean: 
 
 
 def inputs(activations: Mapping[str, Any], dense: Any) -> dict[str, Any]:
-    """The inputs of a model's call: activations by feature name, and `dense` [B, n] under `DENSE` if n > 0."""
-    return {**activations, DENSE: dense} if dense.shape[-1] else dict(activations)
+    """The inputs of a model's call: activations by feature name, and `dense` [B, n] under `DENSE` if n > 0.
+
+    All relations are none: only their prediction takes them.
+    """
+    taken = {name: each for name, each in activations.items() if name != ALL_RELATIONS}
+    return {**taken, DENSE: dense} if dense.shape[-1] else taken
 
 
 def random_state(model: keras.Model) -> list[Any]:

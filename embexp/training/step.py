@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from embexp.specs.tasks import CANDIDATES, KNOWN
+from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN, RELATION
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import EmbeddingBackend
 from embexp.training import models
@@ -39,12 +39,19 @@ class ReplicaBatch:
             multiplies the loss by it, so that the sum over replicas is the mean over the batch.
         known: ragged integers [b, None], all known answers of each query: in an evaluation those that ranks leave
             aside, in training (KvsAll) all positives. None: the batch has none.
+        relations: int32 [b], the relation of each query, where relations are predicted; see `relations_of`.
     """
 
     dense: Any
     labels: Any
     share: Any = None
     known: Any = None
+    relations: Any = None
+
+
+def relations_of(batch: Any) -> Any:
+    """The relation of each query of a batch, int32 [B], where relations are predicted; else None."""
+    return batch.ids[RELATION] if ALL_RELATIONS in batch.ids else None
 
 
 class Replication(Protocol):
@@ -135,6 +142,8 @@ class Step:
         optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
         counter: int64 variable, the number of steps done; schedules read it.
         one_vs_all: the loss of batches with many candidates; None: they have few.
+        relation_prediction: (inputs, rows of all relations, those of the queries, labels) → scalar, added to the loss;
+            None: nothing is.
         gradient_scale: factor of all gradients; the loss that is returned does not have it.
     """
 
@@ -146,6 +155,7 @@ class Step:
     optimizer: Any = None
     counter: Any = None
     one_vs_all: OneVsAll | None = None
+    relation_prediction: Callable[[Mapping[str, Any], Any, Any, Any], Any] | None = None
     gradient_scale: float = 1.0
 
     def train(self, batch: Any) -> Any:
@@ -168,6 +178,9 @@ class Step:
             random, replication = models.random_state(self.model), self.strategy
             with tf.name_scope("forward"), replica_seeds(random, replication.replicas, replication.number):
                 loss = self._loss(models.inputs(activations, batch.dense), batch)
+                if self.relation_prediction is not None:
+                    inputs = models.inputs(activations, batch.dense)
+                    loss += self.relation_prediction(inputs, activations[ALL_RELATIONS], batch.relations, batch.labels)
             if batch.share is not None:
                 loss *= batch.share
             scaled = loss if self.gradient_scale == 1.0 else loss * self.gradient_scale
@@ -227,7 +240,7 @@ class Step:
         found: dict[str, Any] = {}
         for feature, source in self.inputs.items():
             ids = batch.ids[source.ids]
-            if not training and source.ids == CANDIDATES and KNOWN in batch.ids:
+            if not training and source.ids in (CANDIDATES, ALL_RELATIONS) and KNOWN in batch.ids:
                 found[feature] = ids[:, :0]
             elif training and source.every_row:
                 found[feature] = EveryRow(ids)

@@ -12,7 +12,7 @@ import pytest
 
 import embexp
 from embexp.cli.commands import plan
-from embexp.errors import ConfigError, RunError
+from embexp.errors import ConfigError, DataError, RunError
 from embexp.runs import run as single
 from tests import planted_triples
 from tests.planted_triples import Triple, read
@@ -124,7 +124,7 @@ def brute_force(directory: Path, folder: Path, triples: list[Triple]) -> dict[st
         ("model=complex", "data.reciprocal=false", "data.negatives=8", "model.dropout=0.1", "runtime=session"),
         ("model=rotate", "data.positives=all", "model.loss=binary"),
         ("model=complex", "data.negatives=6", "data.shared_negatives=true", "model.n3=0.001"),
-        ("model=rotate", "data.negatives=4", "runtime=session"),
+        ("model=rotate", "model.relation_prediction=0.5", "data.negatives=4", "runtime=session"),
     ],
     ids=" ".join,
 )

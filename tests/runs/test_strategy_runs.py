@@ -92,8 +92,8 @@ def test_the_best_values_come_back(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("negatives", ["null", "8"])
-def test_candidates_that_all_replicas_share(tmp_path: Path, negatives: str) -> None:
+@pytest.mark.parametrize(("negatives", "weight"), [("null", 0), ("8", 0), ("null", 0.5), ("8", 0.5)])
+def test_candidates_and_relations_that_all_replicas_share(tmp_path: Path, negatives: str, weight: float) -> None:
     names = [f"p{number}" for number in range(20)]
     triples = [(name, each, names[(place + 1) % 20]) for place, name in enumerate(names) for each in ("next", "near")]
     planted_triples.write(tmp_path, train=triples[3:], valid=triples[:2], test=triples[2:3])
@@ -105,6 +105,7 @@ def test_candidates_that_all_replicas_share(tmp_path: Path, negatives: str) -> N
                 "experiment=knowledge_graph",
                 f"data.path={tmp_path}",
                 f"data.negatives={negatives}",
+                f"model.relation_prediction={weight}",
                 "tables.entity.dim=16",
                 "train.batch_size=8",
                 "train.steps=30",

@@ -21,7 +21,7 @@ from embexp.runs.evaluations import EVALUATING, INTERVALS, Details, Evaluation, 
 from embexp.runs.prepare import Data
 from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
-from embexp.specs.tasks import CANDIDATES, KNOWN
+from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN
 from embexp.system.parallel import Progress, quiet
 from embexp.training import intervals, ranking
 from embexp.training.baseline import Reference, approached
@@ -159,7 +159,8 @@ class Entities:
         return self._added(batch, tf.range(self._made.entities, dtype=tf.int32)[None])
 
     def _added(self, batch: Any, candidates: Any) -> Any:
-        return batch._replace(ids={**batch.ids, CANDIDATES: candidates})
+        every = {ALL_RELATIONS: tf.range(self._made.relations, dtype=tf.int32)[None]} if self._made.relations else {}
+        return batch._replace(ids={**batch.ids, CANDIDATES: candidates, **every})
 
     def _uniform(self, step: Any, shape: Any, below: int) -> Any:
         return tf.random.stateless_uniform(shape, negatives_seed(self._made.seed, step), 0, below, tf.int32)
@@ -190,8 +191,10 @@ def stored(columns: Columns) -> Columns:
 
 
 def _of_share(batch: Batch, share: slice) -> Batch:
-    """Some examples of a batch."""
-    return cast(Batch, tf.nest.map_structure(lambda part: part[share], batch))
+    """Some examples of a batch; the numbers of all relations are not those of examples."""
+    some = tf.nest.map_structure(lambda part: part[share], batch)
+    whole = {name: ids for name, ids in batch.ids.items() if name == ALL_RELATIONS}
+    return cast(Batch, some._replace(ids={**some.ids, **whole}))
 
 
 class Known:

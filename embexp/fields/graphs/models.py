@@ -11,6 +11,8 @@ vector is inverted, so that a triple has the same score in both directions:
 | complex | Re(sum s r conj(c)) | conj(r) |
 | rotate | margin - sum |s r/|r| - c| | conj(r) |
 
+The same layers score all relations between a source and an answer, for the loss that predicts relations.
+
 Candidates may be a query's own. Those that all queries share may be as many as there are entities: `scores` and
 `gradients` then work on blocks of them, so that nothing is larger than scores [B, C] and rows [C, dim].
 """
@@ -28,7 +30,7 @@ import tensorflow as tf
 from embexp.fields.graphs.specs import ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 from embexp.specs.footprint import DIFFERENCES
 from embexp.specs.models import DENSE, RankingLoss
-from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE, Task
+from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, RELATION, SOURCE, Task
 from embexp.system import native
 from embexp.training import models
 from embexp.training.models import Head, Loss, softmax_log_loss
@@ -245,6 +247,17 @@ class Distances(Scoring):
         return self._margin - self._distance(query[:, None, :] - candidates)
 
 
+class Turns(Distances):
+    """Margin minus distances of RotatE between sources and answers, for relations as candidates.
+
+    Takes source and answer one after the other, [B, 2 dim], and relations [..., dim].
+    """
+
+    def _plain(self, query: Any, candidates: Any) -> Any:
+        source, answer = tf.split(query[:, None, :], 2, axis=-1)
+        return self._margin - moduli(_turned(source, candidates, None) - answer)
+
+
 class _Blocks:
     """Candidates as equal blocks, the last one filled up with zeros.
 
@@ -343,7 +356,101 @@ def moduli(differences: Any) -> Any:
 
 def in_step(model: keras.Model, settings: KnowledgeGraph, inputs: Collection[str]) -> dict[str, Any]:
     """The parts of a step of such a model: see `DenseModel.in_step`."""
-    return {"one_vs_all": OneVsAll(model, settings.loss, settings.label_smoothing)}
+    predicts = ALL_RELATIONS in inputs
+    return {
+        "one_vs_all": OneVsAll(model, settings.loss, settings.label_smoothing),
+        "relation_prediction": RelationPrediction(settings) if predicts else None,
+    }
+
+
+class RelationPrediction:
+    """-log p[relation] of a query's source and answer, times a weight: the mean over the queries.
+
+    p is the softmax of the scores of all relations between source and answer; where inverse relations have rows, every
+    second one, only those of the same direction. See Chen et al.: "Relation prediction as an auxiliary training
+    objective for improving multi-relational graph representations" (2021), eq. 2, where the weight is lambda.
+    """
+
+    def __init__(self, model: KnowledgeGraph) -> None:
+        """Takes a model's description."""
+        self._weight, self._between, self._scoring = model.relation_prediction, *_relations(model)
+
+    def __call__(self, inputs: Mapping[str, Any], relations: Any, asked: Any, labels: Any) -> Any:
+        """The loss, a float32 scalar.
+
+        Args:
+            inputs: of the whole model.
+            relations: the rows of all relations, [1, R, dim].
+            asked: integers [B], the queries' relations.
+            labels: of the loss of candidates: the answers' positions among these, [B], or of shared candidates [C, 2].
+        """
+        source, candidates = inputs[SOURCE], inputs[CANDIDATES]
+        if labels.shape.rank == 2:
+            answer = candidates[0, : tf.shape(source)[0]]
+        elif candidates.shape[0] == 1:
+            answer = tf.gather(tf.squeeze(candidates, 0), tf.cast(labels, tf.int32))
+        else:
+            answer = candidates[:, 0]
+        numbers = tf.range(tf.shape(relations)[1])
+        if DENSE in inputs:
+            pair, others = self._between(source, answer, 1 - 2 * inputs[DENSE]), None
+        else:
+            pair, others = self._between(source, answer, None), (tf.cast(asked, tf.int32)[:, None] - numbers) % 2 == 1
+        own = self._scoring([pair, inputs[RELATION][:, None]])[:, 0]
+        return self._weight * tf.reduce_mean(self._normalizer(pair, tf.squeeze(relations, 0), others) - own)
+
+    def _normalizer(self, pair: Any, relations: Any, others: Any) -> Any:
+        """The logarithms of the denominators of the softmax, [B], whose gradients are made in bounded memory.
+
+        Args:
+            others: bool [B, R], which relations are none of those that may be predicted; None: all may be.
+        """
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def normalizer(pair: Any, relations: Any) -> Any:
+            scores = self._scoring.scores(pair, relations)
+            if others is not None:
+                scores = tf.where(others, scores.dtype.min, scores)
+
+            def gradients(upstream: Any) -> Any:
+                return self._scoring.gradients(pair, relations, tf.nn.softmax(scores), upstream[:, None])
+
+            return tf.reduce_logsumexp(scores, 1), gradients
+
+        return normalizer(pair, relations)
+
+
+def _relations(model: KnowledgeGraph) -> tuple[Combine, Scoring]:
+    """What combines source and answer, as `Combine` does source and relation, and what scores it with relations."""
+    match model:
+        case TransE():
+            return _difference, Distances(_norm(model), model.margin)
+        case ComplEx():
+            return _quotient, Products()
+        case RotatE():
+            return _both, Turns(moduli, model.margin)
+    return _scaled, Products()
+
+
+def _difference(source: Any, answer: Any, sign: Any) -> Any:
+    """|s + r - o| = |(o - s) - r|, and |s - r - o| = |(s - o) - r|."""
+    return answer - source if sign is None else (answer - source) * sign
+
+
+def _quotient(source: Any, answer: Any, sign: Any) -> Any:
+    """Re(s r conj(o)) is the scalar product of conj(s) o and r; Re(s conj(r) conj(o)) that of s conj(o) and r."""
+    a, b = tf.split(source, 2, axis=-1)
+    c, d = tf.split(answer, 2, axis=-1)
+    imaginary = a * d - b * c
+    return tf.concat([a * c + b * d, imaginary if sign is None else imaginary * sign], -1)
+
+
+def _both(source: Any, answer: Any, sign: Any) -> Any:
+    """|s conj(r) - o| = |conj(s) r - conj(o)|."""
+    if sign is None:
+        return tf.concat([source, answer], -1)
+    parts = [each for both in (source, answer) for each in tf.split(both, 2, axis=-1)]
+    return tf.concat([parts[0], parts[1] * sign, parts[2], parts[3] * sign], -1)
 
 
 def of_queries(model: KnowledgeGraph, task: Task) -> Loss:

@@ -33,6 +33,7 @@ from embexp.errors import DataError, VocabularyError, excerpt
 from embexp.fields.graphs.specs import (
     INVERSE,
     GraphSplit,
+    KnowledgeGraph,
     NewEntities,
     Place,
     Positives,
@@ -421,6 +422,7 @@ class Candidates:
         negatives: so many are drawn for each training query; None: all entities are candidates.
         positives: the training answers of each training query, by its row among the examples (KvsAll); None: one each.
         shares: float64 [entities], how often each answers a training query; None: negatives are each query's own.
+        relations: how many there are, where batches are to have all of them; 0: nobody wants them.
     """
 
     entities: int
@@ -428,6 +430,7 @@ class Candidates:
     seed: int
     positives: KnownAnswers | None = None
     shares: np.ndarray | None = None
+    relations: int = 0
 
 
 def head_predictions(rows: np.ndarray) -> np.ndarray:
@@ -503,7 +506,7 @@ def complete(spec: RunSpec, data: Data) -> Data:
     """The data with the candidates of queries, each query once where all its answers are learned together.
 
     Raises:
-        DataError: there is only one entity.
+        DataError: there is only one entity, or one relation to predict.
     """
     settings, scan, positives = spec.data, data.scan, None
     assert isinstance(settings, Triples)  # a rule between the settings
@@ -517,4 +520,9 @@ def complete(spec: RunSpec, data: Data) -> Data:
     if settings.shared_negatives:
         answered = answer_shares(scan.examples, scan.splits["train"], candidates.entities)
         candidates = replace(candidates, shares=answered)
+    if isinstance(spec.model, KnowledgeGraph) and spec.model.relation_prediction:
+        if sizes[RELATION] < 2 * (1 + settings.reciprocal):
+            rule = "found one relation, expected 2 or more for model.relation_prediction"
+            raise DataError(f"{settings.path}: {rule}")
+        candidates = replace(candidates, relations=sizes[RELATION])
     return replace(data, scan=scan, candidates=candidates)

@@ -57,6 +57,9 @@ class KnowledgeGraph(DenseModel):
     """Weight of the L2 regularizer: the mean over the queries of sum x^2 over source and relation."""
     dropout: Fraction = 0.0
     """Dropout rate of the combination of source and relation."""
+    relation_prediction: Annotated[NonNegative, Field(exclude_if=operator.not_)] = 0.0
+    """Weight of -log p[relation], added to the loss: p is the softmax of the scores that all relations have between
+    source and answer (Chen et al. 2021)."""
     has_weights = False
     by_distance: ClassVar[bool] = False
     """Whether scores are a margin minus distances, which take more time and memory than products."""
@@ -83,10 +86,18 @@ class KnowledgeGraph(DenseModel):
         return self.model_copy(update={"n3": _N3_OF_FEW if triples < _FEW_TRIPLES * entities else _N3_OF_MANY})
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """A task other than ranking."""
+        """A task other than ranking, and what does not go with the prediction of relations."""
         if spec.task != "ranking":
             rule = f"it scores the candidates of queries, and task {spec.task} has none"
             yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=knowledge_graph")
+        if self.relation_prediction:
+            yield from where_known(self._of_all_positives(spec, scope))
+
+    def _of_all_positives(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        if isinstance(spec.data, Triples) and spec.data.positives is Positives.ALL:
+            rule = "it predicts the relation between source and answer, and with data.positives=all a query has several"
+            path, value = f"{scope.path}.relation_prediction", f"{self.relation_prediction:g}"
+            yield Fault(path, value, rule, "set data.positives=one, or leave it 0")
 
     def input_shapes(self, shapes: Shapes) -> Shapes:
         """With any number of candidates."""

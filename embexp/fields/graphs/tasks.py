@@ -13,7 +13,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.tasks import CANDIDATES, Compared, Direction, Metric, Task
 
 if TYPE_CHECKING:
-    pass
+    from embexp.specs.tables import Feature
 
 _LONG_HOURS = 3.0
 _SECONDS = {False: 1.2e-10, True: 1.2e-9}
@@ -45,15 +45,20 @@ def long_training_warnings(spec: RunSpec, entities: int, steps: int) -> Iterator
     )
 
 
-def step_bytes(spec: RunSpec, entities: int) -> int:
-    """About as many bytes as a training step allocates at its peak, beyond tables and slots."""
+def step_bytes(spec: RunSpec, entities: int, relations: int = 0) -> int:
+    """About as many bytes as a training step allocates at its peak, beyond tables and slots.
+
+    Args:
+        relations: how many are scored, for their prediction.
+    """
     assert isinstance(spec.data, Triples)
     dim, batch, negatives = _dim(spec), spec.train.batch_size, spec.data.negatives
+    of_relations = 4 * 4 * relations * dim + 4 * 3 * batch * relations
     if negatives is None:  # rows, their gradients, those of a block of queries, and those of sources added to them
-        return 4 * 4 * entities * dim + 2 * min(TRAINED_SCORES, 4 * batch * entities)
+        return of_relations + 4 * 4 * entities * dim + 2 * min(TRAINED_SCORES, 4 * batch * entities)
     if spec.data.shared_negatives:  # scores, their gradients and what is between, and the rows of the candidates
-        return 4 * 5 * batch * (batch + negatives) + 4 * 4 * (batch + negatives) * dim
-    return 4 * 4 * batch * (1 + negatives) * dim
+        return of_relations + 4 * 5 * batch * (batch + negatives) + 4 * 4 * (batch + negatives) * dim
+    return of_relations + 4 * 4 * batch * (1 + negatives) * dim
 
 
 def evaluation_bytes(spec: RunSpec, entities: int) -> int:
@@ -86,23 +91,36 @@ class Ranking(Task):
     loss_unit = "loss of the model (mean per query)"
 
     def compared(self, spec: RunSpec) -> dict[str, Compared]:
-        """All entities, or drawn ones, for each query."""
-        data, found = spec.data, dict[str, Compared]()
+        """All entities, or drawn ones, for each query; and all relations where they are predicted."""
+        from embexp.fields.graphs.specs import KnowledgeGraph, Triples
+        from embexp.specs.tasks import CANDIDATES, RELATION
+
+        data, model, found = spec.data, spec.model, dict[str, Compared]()
         if isinstance(data, Triples):
             few = "data.negatives to a number, or strategy=cpu"
             path, value = "data.negatives", "null" if data.negatives is None else str(data.negatives)
             every = "entities" if data.negatives is None else ""
             drawn = 0 if data.negatives is None else 1 + data.negatives
             found[CANDIDATES] = Compared(path, value, every, made=True, remedy=few, of_example=drawn)
+        if isinstance(model, KnowledgeGraph) and model.relation_prediction:
+            path, value = "model.relation_prediction", f"{model.relation_prediction:g}"
+            found[RELATION] = Compared(path, value, "relations", remedy="leave it 0")
         return found
+
+    def further_features(self, spec: RunSpec, data: Any) -> dict[str, Feature]:
+        """All relations, where they are predicted."""
+        from embexp.specs.tables import Feature
+        from embexp.specs.tasks import ALL_RELATIONS, RELATION
+
+        return {ALL_RELATIONS: Feature(table=spec.features[RELATION].table)} if data.candidates.relations else {}
 
     def memory_lines(self, spec: RunSpec, data: Any) -> Iterator[str]:
         """Of scores of entities."""
         from embexp.system.terminal import byte_size
 
-        entities = data.candidates.entities
+        entities, relations = data.candidates.entities, data.candidates.relations
         queries = evaluation_batch(entities, spec.evaluation_batch_size)
-        step, evaluation = step_bytes(spec, entities), evaluation_bytes(spec, entities)
+        step, evaluation = step_bytes(spec, entities, relations), evaluation_bytes(spec, entities)
         yield f"memory: a step takes about {byte_size(step)} beyond tables and slots"
         yield (
             f"memory: an evaluation takes about {byte_size(evaluation)} beyond tables, ranking {queries:,} queries at a"

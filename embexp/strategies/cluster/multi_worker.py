@@ -37,7 +37,7 @@ from embexp.strategies.strategy import Embeddings, OneDevice, OnHost, Run, Strat
 from embexp.system import environment, interruption
 from embexp.training.loop import Runtime
 from embexp.training.one_vs_all import Part
-from embexp.training.step import Assembly, ReplicaBatch
+from embexp.training.step import Assembly, ReplicaBatch, relations_of
 
 _FAREWELL_SECONDS = 10.0
 _STAGE = "training"
@@ -292,7 +292,8 @@ class MultiWorker(Strategy):
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
         """Calls `function` once, with this worker's part of a batch, or with a whole batch to predict."""
         with self.scope():
-            return function(ReplicaBatch(batch.dense, batch.labels, self._share, batch.ids.get(KNOWN)))
+            known, relations = batch.ids.get(KNOWN), relations_of(batch)
+            return function(ReplicaBatch(batch.dense, batch.labels, self._share, known, relations))
 
     def total(self, results: Any) -> Any:
         """This worker's result: `_Conductor` adds those of the others."""

@@ -147,12 +147,17 @@ OTHERS = {
     "softmax": ("experiment=recommendation", "data.timestamp=time", "loss=softmax", "train.batch_size=64"),
     "1-vs-all": ALL_ENTITIES,
     "KvsAll": (*ALL_ENTITIES, "data.positives=all", "model.loss=binary"),
+    "relations": (
+        *("experiment=knowledge_graph", "data.negatives=8", "model.dropout=0", "train.batch_size=64"),
+        "model.relation_prediction=0.5",
+    ),
 }
 MIRRORED = {
     "batch": ("strategy.workers=3",),
     "softmax": ("tables.item.storage=mirrored", "tables.item_bias.storage=mirrored"),
     "1-vs-all": ("tables.entity.storage=mirrored", "strategy.workers=3"),
     "KvsAll": ("tables.entity.storage=mirrored", "tables.relation.storage=mirrored"),
+    "relations": ("tables.relation.storage=mirrored", "strategy.workers=3"),
 }
 
 
@@ -189,6 +194,7 @@ def test_workers_rank_entities_as_one_process_does(tmp_path: Path) -> None:
     """Also of a training that has just begun, when answers stand anywhere, in batches of which the last is smaller."""
     graph = planted_triples.divided(tmp_path / "graph", planted_triples.circle(300), test=20, valid=20)
     settings = ("experiment=knowledge_graph", "data.negatives=8", f"data.path={graph}", "train.evaluation_batch_size=7")
+    settings += ("model.relation_prediction=0.5", "tables.relation.storage=mirrored")
     length = ("train.steps=10", *QUIET[1:], "strategy=multi_worker", f"hydra.run.dir={tmp_path / 'run'}")
     done(command("run", *settings, *length))
     assert 1 < summary(tmp_path / "run")["metrics"]["test"]["mean_rank"] < 300
