@@ -19,12 +19,12 @@ from embexp.errors import RunError
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import results
-from embexp.reports.tracking import Tracking, track
+from embexp.reports.tracking import Tracking, reason, track
 from embexp.runs import saving
 from embexp.runs.evaluations import EVALUATING, evaluate
 from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, prepare, reading_sources
-from embexp.runs.summary import Ended, plotted_if_diverged, summarise
+from embexp.runs.summary import Ended, plotted_if_diverged, summarise, write_projector_files
 from embexp.specs import strategies as specs
 from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
@@ -155,6 +155,11 @@ def complete(
             evaluated = evaluate(started.evaluator, prepared.data, started.execution.runtime, outcome, cache, long)
             ended = Ended(prepared, started, outcome, evaluated, strategy, saver.resumed_at, tests, unbuilt)
             summary = summarise(ended, long)
+            if spec.output.tensorboard and spec.output.projector_rows:
+                try:
+                    write_projector_files(prepared, started, folder.events)
+                except OSError as error:
+                    tracking.warn(f"the projector's files can't be written: {reason(error)}")
         summary["warnings"] += tracking.warnings
         with interruption.finished_first():
             lines.flush()

@@ -1,13 +1,17 @@
-"""The results of a run: `summary.json`, whose keys are a contract, and the plots of a training that diverges."""
+"""The results of a run: `summary.json`, whose keys are a contract, its plots and its files for the projector."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from embexp.checkpoints.account import Account
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DivergedError
 from embexp.freezing import watching
 from embexp.records.folder import RunFolder
@@ -22,9 +26,12 @@ from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
 from embexp.training.loop import Outcome
 from embexp.vectors.pretrained.tables import PretrainedTable
+from embexp.vectors.write import write_projector_config, write_projector_table
 
 Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Metrics by the name of a baseline and by split."""
+_MOST_VALUES = 1_000_000
+"""Of all tables together: some 10 MB of text, written in about a second, however large the tables are."""
 
 
 @dataclass(frozen=True)
@@ -290,3 +297,63 @@ def plotted_if_diverged(prepared: Prepared, started: Started, folder: RunFolder)
             with contextlib.suppress(OSError):
                 plots.write_plots(lines, describe(prepared, started) | known, folder.plots)
         raise
+
+
+def write_projector_files(prepared: Prepared, started: Started, directory: Path) -> None:
+    """Writes rows, tokens, frequencies, and whether a row is pretrained or frozen, where that differs by row.
+
+    Args:
+        prepared: the run; `output.projector_rows` limits the rows of a table.
+
+    Raises:
+        OSError: a file can't be written.
+    """
+    tables, shapes = started.execution.tables, {}
+    for name, table in tables.items():
+        vocabulary, policy = prepared.data.vocabularies[name], prepared.tables.policies[name]
+        limit = min(prepared.spec.output.projector_rows, _MOST_VALUES // (len(tables) * table.dim))
+        rows = shown_rows(vocabulary, limit)
+        columns: dict[str, Iterable[str]] = {}
+        if isinstance(vocabulary, TokenVocabulary):
+            columns["frequency"] = map(str, vocabulary.frequencies[rows])
+        for label, mask in (
+            ("pretrained", prepared.tables.pretrained.pretrained_rows(name)),
+            ("frozen", policy.frozen),
+        ):
+            if mask is not None:
+                columns[label] = ("yes" if each else "no" for each in mask[rows])
+        tokens = [vocabulary.tokens(row, row + 1)[0] for row in rows.tolist()]
+        write_projector_table(_Taken(table, rows), tokens, columns, directory, name)
+        shapes[name] = (len(rows), table.dim)
+    write_projector_config(shapes, directory)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Chosen rows of a table; `Rows`."""
+
+    table: ReadableTable
+    numbers: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def dim(self) -> int:
+        return self.table.dim
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self.table.take(self.numbers[start:stop])
+
+
+def shown_rows(vocabulary: Vocabulary, limit: int) -> np.ndarray:
+    """The rows to show, rising: those in front, which are the most frequent, or else evenly spaced ones.
+
+    Args:
+        limit: the most rows.
+    """
+    count = max(1, min(limit, vocabulary.size))
+    if isinstance(vocabulary, TokenVocabulary):
+        return np.arange(count)
+    return np.arange(count) * vocabulary.size // count

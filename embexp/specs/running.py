@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -164,6 +164,8 @@ class Output(Spec):
     cache: str | None = None
     """Folder for scanned data; null: the user's cache folder."""
     tensorboard: bool = True
+    projector_rows: WholeNumber = 10_000
+    """Rows of each table that TensorBoard's projector shows, the most frequent ones; 0: none."""
     plots: bool = True
     digests: bool = True
     """Compute a digest of each final table and report changed rows, by hashes of all rows (7 s for 3 GB)."""
@@ -173,12 +175,6 @@ class Output(Spec):
     """Tests that the vectors of each table take at the end, if it has their words."""
     compare: tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...] = ()
     """Keys of summary.json, dotted, whose values become columns of a sweep's table."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_before(cls, value: Any) -> Any:
-        """Specs that earlier versions recorded have `projector_rows`, which runs wrote for TensorBoard's projector."""
-        return {k: v for k, v in value.items() if k != "projector_rows"} if isinstance(value, dict) else value
 
 
 class Save(StrEnum):

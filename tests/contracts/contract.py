@@ -21,13 +21,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import tensorflow as tf
+from embexp.runs.rerun import Rerun
 
 import embexp
 from embexp.errors import ConfigError, RunError
 from embexp.records.folder import RunFolder
 from embexp.runs import execute, experiment, verification
 from embexp.runs.prepare import prepare
-from embexp.runs.rerun import Rerun
 from embexp.runs.run import NOBODY, Observer
 from embexp.specs import fields
 from embexp.specs.tasks import Direction

@@ -64,6 +64,7 @@ SMALL = (
     "train.evaluate_every=10",
     "train.early_stopping.patience=9",
     "checkpoint.every_steps=10",
+    "output.projector_rows=0",
 )
 
 

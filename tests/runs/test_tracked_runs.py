@@ -11,6 +11,11 @@ import pytest
 
 pytest.importorskip("mlflow", reason="mlflow is not installed")
 
+import numpy as np
+from tensorboard.context import RequestContext
+from tensorboard.plugins import base_plugin
+from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
+from werkzeug.test import Client
 
 import embexp
 from embexp.config import resources
@@ -114,6 +119,26 @@ def test_tensorboard_has_curves_config_hyperparameters_and_final_metrics(whole: 
 
 def whole_spec(result: single.RunResult) -> embexp.RunSpec:
     return RunFolder(result.directory).read_spec()
+
+
+def test_the_projector_shows_the_final_rows_with_their_tokens(whole: single.RunResult) -> None:
+    plugin = ProjectorPlugin(base_plugin.TBContext(logdir=str(RunFolder(whole.directory).events), data_provider=Runs()))
+    client = Client(plugin.get_plugin_apps()["/tensor"])
+    response = client.get("/tensor?run=.&name=item")
+    values = np.frombuffer(response.data, np.float32).reshape(40, 16)
+    np.testing.assert_array_equal(values, embexp.load_run(whole.directory).table("item"))
+    lines = Client(plugin.get_plugin_apps()["/metadata"]).get("/metadata?run=.&name=item").data.decode().splitlines()
+    assert lines == [str(row) for row in range(40)]
+
+
+class Runs:
+    """A data provider with the run in which the projector's files are."""
+
+    def list_runs(self, context: RequestContext, *, experiment_id: str) -> list[Any]:
+        return []
+
+    def list_tensors(self, *arguments: Any, **named: Any) -> dict[str, Any]:
+        return {}
 
 
 def test_trackers_change_neither_results_nor_identity(world: World, whole: single.RunResult) -> None:

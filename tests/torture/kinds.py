@@ -27,6 +27,7 @@ _SMALL = (
     "train.log_every=2",
     "train.evaluate_every=4",
     "checkpoint.every_steps=2",
+    "output.projector_rows=20",
 )
 _QUIET = ("output.plots=false", "output.tensorboard=false")
 _SHORT = (*_SMALL, "train.steps=4", *_QUIET)
