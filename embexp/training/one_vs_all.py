@@ -84,10 +84,19 @@ class OneVsAll:
         """
         query = self.query({name: value for name, value in inputs.items() if name != CANDIDATES}, training=True)
         # Reshaped, not sliced, whose gradient would be a copy of all rows.
-        loss = self._mean(query, tf.squeeze(inputs[CANDIDATES], 0), tf.cast(labels, tf.int32), known)
+        loss = self.mean(query, tf.squeeze(inputs[CANDIDATES], 0), tf.cast(labels, tf.int32), known)
         return tf.add_n([loss, *(tf.cast(each, loss.dtype) for each in self.query.losses)])
 
-    def _mean(self, query: Any, candidates: Any, answers: Any, known: Any) -> Any:
+    def mean(self, query: Any, candidates: Any, answers: Any, known: Any = None) -> Any:
+        """The mean loss of queries by their vectors, a scalar, whose gradients are made with it.
+
+        Args:
+            query: float32 [B, dim].
+            candidates: float32 [C, dim].
+            answers: int32 [B], rows of the candidates.
+            known: see `__call__`.
+        """
+
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def mean(query: Any, candidates: Any) -> Any:
             loss, of_query, of_candidates = self._all(query, candidates, answers, known)

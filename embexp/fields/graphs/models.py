@@ -358,7 +358,7 @@ def in_step(model: keras.Model, settings: KnowledgeGraph, inputs: Collection[str
     """The parts of a step of such a model: see `DenseModel.in_step`."""
     predicts = ALL_RELATIONS in inputs
     return {
-        "one_vs_all": OneVsAll(model, settings.loss, settings.label_smoothing),
+        "loss_of_inputs": OneVsAll(model, settings.loss, settings.label_smoothing),
         "relation_prediction": RelationPrediction(settings) if predicts else None,
     }
 
