@@ -1,6 +1,6 @@
 """Sequential recommendation: the next item of users, from what they had before; a field of embexp."""
 
-from embexp.specs.fields import Field
+from embexp.fields import Field
 
 _HERE = "embexp_sequences"
 FIELD = Field(
@@ -9,5 +9,6 @@ FIELD = Field(
     tasks={"next_item": f"{_HERE}.tasks:NEXT_ITEM"},
     data={"sequences": f"{_HERE}.specs:Sequences"},
     models={"sasrec": f"{_HERE}.specs:SASRec"},
+    configs="conf",
     methods={"next_items": f"{_HERE}.next_items:next_items"},
 )

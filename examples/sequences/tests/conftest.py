@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import embexp
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+_HERE = Path(__file__).resolve().parents[1]
+_INSTALLED = tempfile.TemporaryDirectory()
 
-ITEMS, LENGTH, DIM = 40, 12, 16
+
+def install() -> None:
+    """As if the package were installed: its entry point stands on the path of this process, and of those it starts."""
+    record = Path(_INSTALLED.name) / "embexp_sequences-0.1.0.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: embexp-sequences\nVersion: 0.1.0\n")
+    (record / "entry_points.txt").write_text("[embexp.fields]\nsequences = embexp_sequences:FIELD\n")
+    paths = [_INSTALLED.name, str(_HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    sys.path[:0] = [*paths[:2], str(Path(__file__).parent)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
-def interactions(path: Path, users: int = 120, items: int = ITEMS, seed: int = 0) -> dict[str, list[str]]:
-    """Writes rows in no order; of four next items, three follow from the item before. Returns the histories."""
-    random = np.random.default_rng(seed)
-    following, rows, histories = np.random.default_rng(0).permutation(items), [], {}
-    for user in range(users):
-        item, had = int(random.integers(items)), []
-        for time in range(int(random.integers(1, 2 * LENGTH))):
-            rows.append(f"u{user},i{item},{1000 + time}")
-            had.append(f"i{item}")
-            item = int(following[item] if random.random() < 0.75 else random.integers(items))
-        histories[f"u{user}"] = had
-    random.shuffle(rows)
-    path.write_text("\n".join(["user,item,timestamp", *rows, ""]))
-    return histories
+install()  # before embexp looks for fields
+
+from interactions import DIM, LENGTH, interactions  # noqa: E402
+
+import embexp  # noqa: E402
+
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +47,6 @@ def histories(folder: Path) -> dict[str, list[str]]:
 @pytest.fixture(scope="session")
 def settings(folder: Path, histories: dict[str, list[str]]) -> list[str]:
     return [
-        "fields=[embexp_sequences:FIELD]",
         "experiment=sequences",
         f"data.path={folder / 'interactions.csv'}",
         f"features.history.max_sequence_length={LENGTH}",
