@@ -24,6 +24,8 @@ from embexp.specs.losses import RankingLoss
 from embexp.specs.tasks import CANDIDATES
 from embexp.tables.row_updates import add_at
 
+SMALL = 16 << 20
+"""Bytes of scores up to which a training step makes them all at once, with their gradients."""
 _LEAST_LIKELIHOOD = 1e-30
 """Below it, float32 has lost digits of a likelihood, or all of them."""
 
@@ -49,6 +51,30 @@ class Scoring(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
     @abstractmethod
     def is_small(self, query: Any, candidates: Any) -> bool:
         """Whether `call` makes little at once of these: [B, dim] and [1, C, dim], with shapes that are known."""
+
+
+class SharedProducts(Scoring):
+    """Scalar products with candidates that all queries share."""
+
+    def call(self, inputs: list[Any], training: bool | None = None) -> Any:
+        """Takes the vectors and the candidates [1, C, dim]: one matrix product."""
+        query, candidates = inputs
+        return keras.ops.matmul(query, keras.ops.transpose(candidates[0]))
+
+    def scores(self, query: Any, candidates: Any) -> Any:
+        """One matrix product."""
+        return tf.matmul(query, candidates, transpose_b=True)
+
+    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
+        """Two matrix products, one after the other: each takes all threads."""
+        own = weights * tf.matmul(upstream, candidates)
+        with tf.control_dependencies([own]):
+            return own, tf.matmul(upstream, weights * query, transpose_a=True)
+
+    def is_small(self, query: Any, candidates: Any) -> bool:
+        """Whether the scores take at most `SMALL` bytes."""
+        batch, count = query.shape[0], candidates.shape[1]
+        return None not in (batch, count) and 4 * batch * count <= SMALL
 
 
 class OneVsAll:

@@ -2,13 +2,11 @@
 
 from embexp.fields import Field
 
-_HERE = "embexp_sequences"
 FIELD = Field(
     name="sequences",
     described="the next item of users, from their histories",
-    tasks={"next_item": f"{_HERE}.tasks:NEXT_ITEM"},
-    data={"sequences": f"{_HERE}.specs:Sequences"},
-    models={"sasrec": f"{_HERE}.specs:SASRec"},
+    tasks={"next_item": "embexp_sequences.specs:NEXT_ITEM"},
+    data={"sequences": "embexp_sequences.specs:Sequences"},
+    models={"sasrec": "embexp_sequences.specs:SASRec"},
     configs="conf",
-    methods={"next_items": f"{_HERE}.next_items:next_items"},
 )

@@ -1,13 +1,16 @@
-"""Evaluation of next items: the rank of each user's held-out item among all, and the best items after histories."""
+"""Evaluation of next items: the rank of each user's held-out item among all, and the best item after histories."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from embexp.data import batches
+from embexp.data.batches import plain
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.histories import lists_of
@@ -16,14 +19,14 @@ from embexp.runs.evaluations import EVALUATING, Details, Evaluation, Evaluator, 
 from embexp.runs.prepare import Data
 from embexp.specs import metrics as metric_specs
 from embexp.specs.run import RunSpec
+from embexp.specs.tasks import CANDIDATES, KNOWN
 from embexp.system.parallel import Progress, quiet
-from embexp.training import intervals, ranking
+from embexp.training import ranking
 from embexp.training.baseline import Reference, approached
 from embexp.training.loop import Predictor
-from embexp.training.ranking import Best, KnownAnswers
-from embexp_sequences import batches
-from embexp_sequences.specs import HISTORY
-from embexp_sequences.tasks import NEXT_ITEM
+from embexp.training.ranking import KnownAnswers
+from embexp_sequences.batches import stored
+from embexp_sequences.specs import HISTORY, NEXT_ITEM, Sequences
 
 
 class NextItemEvaluator(Evaluator):
@@ -32,48 +35,46 @@ class NextItemEvaluator(Evaluator):
     def __init__(self, spec: RunSpec) -> None:
         """Takes the longest history, and whether its items are ranked, too."""
         super().__init__(spec)
-        feature = spec.features[HISTORY]
-        self._most, self._table, self._rank_seen = feature.max_sequence_length, feature.table, spec.data.rank_seen
-        self._batches = partial(batches.ranked, most=self._most, batch_size=self._batch_size)
+        assert isinstance(spec.data, Sequences)  # a rule between the settings
+        self._feature, self._rank_seen = spec.features[HISTORY], spec.data.rank_seen
 
     def batch_spec(self, data: Data) -> Any:
         """`element_spec` of the evaluation batches of a run's data."""
-        examples, rows, items = data.scan.examples, data.scan.splits["train"][:1], data.candidates.count
-        known = self._known(examples, rows, items).lists
-        return self._batches(examples, rows, data.columns, items=items, known=known).element_spec
+        examples, rows, items = data.scan.examples, data.scan.splits["train"][:1], data.candidates
+        return self._ranked(examples, rows, data.columns, items, self._known(examples, rows, items)).element_spec
 
     def of_rows(self, data: Data, split: str, rows: np.ndarray) -> Evaluation:
         """Ranks of the items that follow these histories."""
-        return self._examples(data.columns, data.scan.examples, rows, data.candidates.count)
+        return self._examples(data.columns, data.scan.examples, rows, data.candidates)
 
     def file(self, columns: Columns, examples: Examples, read_data: Callable[[], Data]) -> Evaluation:
         """Ranks of the last items of all users."""
-        return self._examples(columns, examples, np.arange(examples.count), read_data().candidates.count)
+        return self._examples(columns, examples, np.arange(examples.count), read_data().candidates)
 
     def _examples(self, columns: Columns, examples: Examples, rows: np.ndarray, items: int) -> Evaluation:
         known = self._known(examples, rows, items)
-        some = self._batches(examples, rows, columns, items=items, known=known.lists)
+        some = self._ranked(examples, rows, columns, items, known)
 
         def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
-            reporting = Reporting(runtime, len(rows), EVALUATING, progress)
-            ranks = ranking.ranks_of_queries(reporting.predict(some), known, items)
-            found = metric_specs.computed(NEXT_ITEM, "value", ranks)
-            if details is not None:
-                details["intervals"] = intervals.around(found, self._intervals(ranks))
-            return found
+            predicted = Reporting(runtime, len(rows), EVALUATING, progress).predict(some)
+            return metrics(ranking.ranks_of_queries(predicted, known, items))
 
         return measured
 
-    def _intervals(self, ranks: np.ndarray) -> Mapping[str, intervals.Interval]:
-        """Of the metrics; users are drawn again."""
+    def _ranked(
+        self, examples: Examples, rows: np.ndarray, columns: Columns, items: int, known: KnownAnswers | None = None
+    ) -> tf.data.Dataset:
+        """Histories in their order, with all items as candidates; for ranks, with what these leave aside."""
+        columns = stored(columns)
+        if known is not None:
+            examples = replace(examples, lists={**examples.lists, KNOWN: known.lists})
+            columns = replace(columns, ids={**columns.ids, KNOWN: self._feature.table})
 
-        def again(rows: np.ndarray, counts: np.ndarray) -> Metrics:
-            drawn = np.repeat(ranks[rows], counts)
-            return metric_specs.computed(NEXT_ITEM, "value", drawn) if len(drawn) else {}
+        def add(batch: Any) -> Any:
+            history = batch.ids[HISTORY][:, 1 - self._feature.max_sequence_length :]
+            return batch._replace(ids={**batch.ids, HISTORY: history, CANDIDATES: tf.range(items)[None]})
 
-        generator, rows = np.random.default_rng(self._seed), np.arange(len(ranks))
-        some = np.sort(generator.choice(rows, intervals.MOST, replace=False)) if len(rows) > intervals.MOST else rows
-        return intervals.bootstrap(again, some, len(rows), generator, intervals.unheard)
+        return batches.evaluation_batches(examples, rows, columns, batch_size=self._batch_size).map(plain(add))
 
     def _known(self, examples: Examples, rows: np.ndarray, items: int) -> KnownAnswers:
         """What ranks leave aside: the answers, which are no other candidates, and items of the histories."""
@@ -85,52 +86,43 @@ class NextItemEvaluator(Evaluator):
         return KnownAnswers(lists_of(who, what, np.arange(examples.count), items), rows)
 
     def baselines(self, data: Data, progress: Progress = quiet) -> dict[str, dict[str, Metrics]]:
-        """A random order, and the items that are most frequent in the training split."""
-        splits = {name: rows for name, rows in data.scan.splits.items() if len(rows)}
-        examples, items, column = data.scan.examples, data.candidates.count, data.scan.examples.lists[HISTORY]
-        trained = column.values[column.taken(splits.pop("train"))[0]]
-        random, popularity = {}, {}
-        for name, rows in splits.items():
-            known, answers = self._known(examples, rows, items), np.asarray(examples.labels)[rows].astype(np.int64)
-            random[name] = metric_specs.computed(NEXT_ITEM, "constant", items + 1 - known.counts)
-            of_all = np.zeros(len(trained), np.int64), trained
-            ranks = ranking.ranks_by_frequency(of_all, np.zeros(len(rows), np.int64), answers, known, items)
-            popularity[name] = metric_specs.computed(NEXT_ITEM, "value", ranks)
-        return {"constant": random, "popularity": popularity}
+        """A random order of as many candidates as users have in the mean, and how often items train."""
+        examples, items, column = data.scan.examples, data.candidates, data.scan.examples.lists[HISTORY]
+        trained = column.values[column.taken(data.scan.splits["train"])[0]]
+        found: dict[str, dict[str, Metrics]] = {"constant": {}, "popularity": {}}
+        for name, rows in data.scan.splits.items():
+            if name != "train" and len(rows):
+                known, answers = self._known(examples, rows, items), np.asarray(examples.labels)[rows]
+                found["constant"][name] = metrics(np.arange(1.0, items + 2 - known.counts.mean()))
+                of_all, kinds = (np.zeros_like(trained), trained), np.zeros(len(rows), np.int64)
+                ranks = ranking.ranks_by_frequency(of_all, kinds, answers.astype(np.int64), known, items)
+                found["popularity"][name] = metrics(ranks)
+        return found
 
     def predictions(
         self,
         runtime: Predictor,
         columns: Columns,
         examples: Examples,
-        classes: tuple[str, ...],
+        classes: Sequence[str],
         vocabularies: Mapping[str, Vocabulary],
         progress: Progress = quiet,
     ) -> Predicted:
         """The best item after each history, str [n]."""
-        tokens = np.asarray(vocabularies[self._table].tokens(), object)
-        found = [best.items[:, 0] for best in self.best(runtime, columns, examples, len(tokens), 1, progress)]
-        return Predicted(tokens[np.concatenate([np.empty(0, np.int64), *found])])
-
-    def best(
-        self,
-        runtime: Predictor,
-        columns: Columns,
-        examples: Examples,
-        items: int,
-        count: int,
-        progress: Progress = quiet,
-    ) -> Iterator[Best]:
-        """The best items after histories, batch by batch."""
-        rows, start = np.arange(examples.count), 0
-        reporting = Reporting(runtime, len(rows), "predicting", progress)
-        for _, scores in reporting.predict(self._batches(examples, rows, columns, items=items)):
+        tokens = np.asarray(vocabularies[self._feature.table].tokens(), object)
+        best, start = np.empty(examples.count, np.int64), 0
+        some = self._ranked(examples, np.arange(examples.count), columns, len(tokens))
+        for _, scores in Reporting(runtime, examples.count, "predicting", progress).predict(some):
             stop = start + len(scores)
-            places, splits = examples.lists[HISTORY].taken(rows[start:stop])
-            seen = np.repeat(np.arange(len(scores)), np.diff(splits)), examples.lists[HISTORY].values[places]
-            none = np.empty(0, np.int64)
-            yield ranking.best_items(ranking.without(scores, (none, none) if self._rank_seen else seen), count)
+            seen = ranking.pairs(examples.lists[HISTORY], start, stop)
+            best[start:stop] = np.argmax(scores if self._rank_seen else ranking.without(scores, seen), axis=1)
             start = stop
+        return Predicted(tokens[best])
+
+
+def metrics(ranks: np.ndarray) -> Metrics:
+    """The metrics of ranks, float64 [N], from 1."""
+    return metric_specs.computed(NEXT_ITEM, "value", ranks)
 
 
 def ndcg(ranks: np.ndarray, k: int) -> float:
@@ -138,7 +130,7 @@ def ndcg(ranks: np.ndarray, k: int) -> float:
     return float(np.mean(np.where(ranks <= k, 1 / np.log2(1 + ranks), 0)))
 
 
-def hits(ranks: np.ndarray, k: int) -> float:
+def hit_rate(ranks: np.ndarray, k: int) -> float:
     """Share of the ranks up to k."""
     return float(np.mean(ranks <= k))
 
@@ -146,26 +138,6 @@ def hits(ranks: np.ndarray, k: int) -> float:
 def mrr(ranks: np.ndarray) -> float:
     """Mean of 1 / rank."""
     return float(np.mean(1 / ranks))
-
-
-def ndcg_at_random(choices: np.ndarray, k: int) -> float:
-    """What it is expected to be in a random order of so many candidates."""
-    return _expected(1 / np.log2(2 + np.arange(k)), choices)
-
-
-def hits_at_random(choices: np.ndarray, k: int) -> float:
-    """The same."""
-    return _expected(np.ones(k), choices)
-
-
-def mrr_at_random(choices: np.ndarray) -> float:
-    """The same."""
-    return _expected(1 / np.arange(1, int(choices.max()) + 1), choices)
-
-
-def _expected(gains: np.ndarray, choices: np.ndarray) -> float:
-    """The mean gain, by rank, of ranks that are uniform on 1 to each of `choices`."""
-    return float(np.mean(np.cumsum(gains)[np.minimum(choices, len(gains)) - 1] / choices))
 
 
 REFERENCE = Reference("a random order", ("mrr",), lambda found, constant: [approached(found, constant, "mrr")])

@@ -13,17 +13,17 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from embexp.specs.losses import RankingLoss
 from embexp.specs.models import DENSE
 from embexp.specs.tasks import CANDIDATES, Task
 from embexp.training.models import layers
 from embexp.training.models.layers import Head
-from embexp.training.one_vs_all import OneVsAll, Scoring
+from embexp.training.one_vs_all import OneVsAll, SharedProducts
 from embexp_sequences.specs import HISTORY, NextItemLoss, SASRec
 
 _STATES = "head.states"
-_DEVIATION = 0.02
 
 
 def sasrec(model: SASRec, activations: Mapping[str, Any], head: Head) -> Any:
@@ -34,29 +34,38 @@ def sasrec(model: SASRec, activations: Mapping[str, Any], head: Head) -> Any:
             candidates [1, C, dim] and, under `DENSE`, how many items the history has, [B, 1].
     """
     x, seed = activations[HISTORY][:, :-1], head.seed
-    x = Positions(layers.normal(seed, "positions", _DEVIATION), name="history.positions")(x)
+    x = Positions(layers.normal(seed, "positions", 0.02), name="history.positions")(x)
     x = layers.dropped(x, model.dropout, seed=seed, name="history.dropout")
     for number in range(model.blocks):
         x = _block(x, model, seed, f"block.{number}")
     states = _normed(x, _STATES)
-    last = Last(name="head.last")([states, activations[DENSE]])
-    return Scores(name="head.scores")([last, activations[CANDIDATES]])
+    # Of longer histories only the last items are there; one without any item has the state of padding.
+    last = ops.clip(ops.cast(activations[DENSE], "int32") - 1, 0, states.shape[1] - 1)
+    last = ops.take_along_axis(states, last[:, :, None], axis=1)[:, 0]
+    return SharedProducts(name="head.products")([last, activations[CANDIDATES]])
 
 
 def _block(x: Any, model: SASRec, seed: int, name: str) -> Any:
-    dim, rate = x.shape[-1], model.dropout
-    normed = _normed(x, f"{name}.attention_norm")
-    parts = ("query", "key", "value")
-    query, key, value = (layers.linear(normed, dim, seed=seed, name=f"{name}.{part}") for part in parts)
-    weights = Attention(model.heads, name=f"{name}.attention")([query, key])
-    weights = layers.dropped(weights, rate, seed=seed, name=f"{name}.attention.dropout")
-    found = Attended(name=f"{name}.attended")([weights, value])
-    x = x + layers.dropped(found, rate, seed=seed, name=f"{name}.attended.dropout")
+    (length, dim), normed = x.shape[1:], _normed(x, f"{name}.attention_norm")
+
+    def dropped(x: Any, part: str) -> Any:
+        return layers.dropped(x, model.dropout, seed=seed, name=f"{name}.{part}.dropout")
+
+    def projected(part: str) -> Any:  # [B, heads, L, dim / heads]
+        found = layers.linear(normed, dim, seed=seed, name=f"{name}.{part}")
+        return ops.swapaxes(ops.reshape(found, (-1, length, model.heads, dim // model.heads)), 1, 2)
+
+    query, key, value = map(projected, ("query", "key", "value"))
+    scores = ops.matmul(query, ops.swapaxes(key, 2, 3)) / float(np.sqrt(dim // model.heads))
+    later = np.triu(np.ones((length, length), bool), 1)
+    weights = dropped(ops.softmax(ops.where(later, -1e9, scores)), "attention")
+    attended = ops.reshape(ops.swapaxes(ops.matmul(weights, value), 1, 2), (-1, length, dim))
+    x = x + dropped(attended, "attended")
     y = _normed(x, f"{name}.linear_norm")
-    for place, activation in enumerate(("relu", None)):
-        layer = f"{name}.linear.{place}"
-        y = keras.layers.Dense(dim, activation, kernel_initializer=layers.glorot(seed, layer), name=layer)(y)
-        y = layers.dropped(y, rate, seed=seed, name=f"{layer}.dropout")
+    for part, activation in (("linear.0", "relu"), ("linear.1", None)):
+        kernel = layers.glorot(seed, f"{name}.{part}")
+        y = keras.layers.Dense(dim, activation, kernel_initializer=kernel, name=f"{name}.{part}")(y)
+        y = dropped(y, part)
     return x + y
 
 
@@ -78,67 +87,6 @@ class Positions(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
     def call(self, x: Any) -> Any:
         """See the class."""
         return x + self.vectors
-
-
-class Attention(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """How much each position takes of those up to it: queries and keys [B, L, dim] -> [B, heads, L, L]."""
-
-    def __init__(self, heads: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._heads = heads
-
-    def call(self, inputs: list[Any]) -> Any:
-        """The softmax of scaled products."""
-        query, key = (of_heads(each, self._heads) for each in inputs)
-        scores = keras.ops.matmul(query, keras.ops.swapaxes(key, 2, 3)) / float(np.sqrt(query.shape[-1]))
-        later = np.triu(np.ones((query.shape[2], query.shape[2]), bool), 1)
-        return keras.ops.softmax(keras.ops.where(later, -1e9, scores))
-
-
-class Attended(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """What positions take: weights [B, heads, L, L] and values [B, L, dim] -> [B, L, dim]."""
-
-    def call(self, inputs: list[Any]) -> Any:
-        """The heads' sums, one after the other."""
-        weights, value = inputs
-        found = keras.ops.matmul(weights, of_heads(value, weights.shape[1]))
-        return keras.ops.reshape(keras.ops.swapaxes(found, 1, 2), (-1, *value.shape[1:]))
-
-
-def of_heads(x: Any, heads: int) -> Any:
-    """[B, L, dim] -> [B, heads, L, dim / heads]."""
-    length, dim = x.shape[1:]
-    return keras.ops.swapaxes(keras.ops.reshape(x, (-1, length, heads, dim // heads)), 1, 2)
-
-
-class Last(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """The state of the last item: [B, L, dim] and how many there are, [B, 1] -> [B, dim]."""
-
-    def call(self, inputs: list[Any]) -> Any:
-        """Longer histories are cut; those without any item have the state of padding."""
-        states, count = inputs
-        place = keras.ops.clip(keras.ops.cast(count, "int32") - 1, 0, states.shape[1] - 1)
-        return keras.ops.take_along_axis(states, place[:, :, None], axis=1)[:, 0]
-
-
-class Scores(Scoring):
-    """Products of states [B, dim] with the rows of items [1, C, dim]."""
-
-    def call(self, inputs: list[Any]) -> Any:
-        """[B, C]."""
-        return self.scores(inputs[0], inputs[1][0])
-
-    def scores(self, query: Any, candidates: Any) -> Any:
-        """One matrix product."""
-        return keras.ops.matmul(query, keras.ops.transpose(candidates))
-
-    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
-        """Two matrix products."""
-        return weights * tf.matmul(upstream, candidates), tf.matmul(upstream, weights * query, transpose_a=True)
-
-    def is_small(self, query: Any, candidates: Any) -> bool:
-        """Never: the positions of a batch are many."""
-        return False
 
 
 def loss(model: SASRec, task: Task) -> Any:
@@ -165,12 +113,7 @@ class OfPositions:
         return True
 
     def __call__(self, inputs: Mapping[str, Any], labels: Any, known: Any = None) -> Any:
-        """The loss, a scalar.
-
-        Args:
-            inputs: of the whole model.
-            labels: see `batches`.
-        """
+        """The loss, a scalar; labels are those of `batches`."""
         history, candidates = inputs[HISTORY], inputs[CANDIDATES]
         states = self._states({name: each for name, each in inputs.items() if name != CANDIDATES}, training=True)
         targets, drawn = labels[:, 1 : history.shape[1]], labels[:, history.shape[1] :]

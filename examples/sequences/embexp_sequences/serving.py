@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,26 +10,21 @@ from embexp.data.batches import Batch
 from embexp.runs.serving.inputs import traced
 from embexp.runs.serving.saved_model import Pieces, Signatures
 from embexp.specs.tasks import CANDIDATES
-from embexp_sequences.specs import HISTORY
-
-
-def model(pieces: Pieces) -> NextItemModel:
-    """The model of a run."""
-    return NextItemModel(pieces, pieces.run.vocabulary(pieces.columns.ids[HISTORY]).tokens())
+from embexp_sequences.specs import HISTORY, Sequences
 
 
 class NextItemModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
     """A model that lists the items to follow histories."""
 
-    def __init__(self, pieces: Pieces, names: Sequence[str]) -> None:
+    def __init__(self, pieces: Pieces) -> None:
         """Takes the pieces of a model, and the names of the items by row."""
         super().__init__()
-        spec = pieces.run.spec
-        self._predict, self._parts = pieces.step.predict, list(pieces.parts)
-        self._items = pieces.vocabularies[pieces.columns.ids[HISTORY]]
+        spec, table = pieces.run.spec, pieces.columns.ids[HISTORY]
+        assert isinstance(spec.data, Sequences)  # a rule between the settings
+        self._predict, self._parts, self._items = pieces.step.predict, list(pieces.parts), pieces.vocabularies[table]
         self._most, self._rank_seen = spec.features[HISTORY].max_sequence_length, spec.data.rank_seen
         with tf.device("/cpu:0"):
-            self._names = tf.Variable(list(names), trainable=False, dtype=tf.string, name="items")
+            self._names = tf.Variable(pieces.run.vocabulary(table).tokens(), trainable=False, name="items")
 
     def signatures(self) -> Signatures:
         """`serving_default`: histories, string [B, N], filled up with "", to the best k items and their scores."""
@@ -41,8 +35,7 @@ class NextItemModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         rows = self._items.find(history)
         known = tf.ragged.boolean_mask(rows, (rows >= 0) & (history != ""))
         ids = {HISTORY: known[:, 1 - self._most :], CANDIDATES: tf.range(self._items.size, dtype=tf.int64)[None]}
-        length = tf.cast(known.row_lengths(), tf.float32)[:, None]
-        scores = self._predict(Batch(ids, {}, length, None))
+        scores = self._predict(Batch(ids, {}, tf.cast(known.row_lengths(), tf.float32)[:, None], None))
         if not self._rank_seen:
             seen = tf.stack([known.value_rowids(), known.values], 1)
             scores = tf.tensor_scatter_nd_update(scores, seen, tf.fill([tf.size(known.values)], float("-inf")))

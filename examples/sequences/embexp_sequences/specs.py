@@ -1,26 +1,83 @@
-"""Sequential recommendation in configs: histories of users as data, and SASRec."""
+"""Sequential recommendation in configs: the task, histories of users as data, and SASRec."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
+from embexp.fields import CSV, Compared, DenseModel, Direction, Metric, Task
 from embexp.specs.base import Dim, Fraction, RowCount, for_each, where_known
-from embexp.specs.data.choices import CSV
-from embexp.specs.data.sources import Delimiter, Source, Split, SplitKind
-from embexp.specs.models.dense_model import DenseModel, Shapes, listed
+from embexp.specs.data.sources import Delimiter, Source
+from embexp.specs.models import Shapes
 from embexp.specs.tasks import CANDIDATES
 
 if TYPE_CHECKING:
-    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
 
 HISTORY, LENGTH = "history", "length"
 """Columns: the items of a user in their order, and how many they are."""
+
+
+class NextItem(Task):
+    """The next item of a user."""
+
+    loss_unit = "loss of the model (mean per position)"
+
+    def compared(self, spec: RunSpec) -> dict[str, Compared]:
+        """All items, those drawn for a batch, or one for each position."""
+        if not isinstance(model := spec.model, SASRec):
+            return {}
+        drawn: dict[str, dict[str, Any]] = {
+            NextItemLoss.SOFTMAX: {"every": "items", "remedy": "choose model.loss=sampled_softmax"},
+            NextItemLoss.SAMPLED_SOFTMAX: {"of_batch": model.negatives},
+            NextItemLoss.BINARY: {"of_example": spec.features[HISTORY].max_sequence_length - 1},
+        }
+        return {CANDIDATES: Compared("model.loss", str(model.loss), made=True, **drawn[model.loss])}
+
+    def faults(self, spec: RunSpec) -> Iterator[Fault]:
+        """What it does not take, or has not been tried with."""
+        kinds: dict[str, Callable[[], tuple[str, tuple[str, ...]]]] = {
+            "data": lambda: (spec.data.kind, ("sequences",)),
+            "model": lambda: (spec.model.kind, ("sasrec",)),
+            "strategy": lambda: (spec.strategy.kind, ("cpu", "gpu", "multi_worker")),
+            "runtime": lambda: (spec.executing_runtime, ("function", "session")),
+        }
+        tables = for_each(lambda: spec.tables, partial(_adapter, spec))
+        return where_known(tables, for_each(lambda: kinds, lambda name: _other(name, *kinds[name]())))
+
+
+def _other(name: str, kind: str, taken: tuple[str, ...]) -> Iterator[CombinationFault]:
+    if kind not in taken:
+        yield CombinationFault(name, kind, "task next_item does not take it", f"choose {name}={' or '.join(taken)}")
+
+
+def _adapter(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    if (adapter := spec.tables[name].adapter) is not None:
+        rule = "rows of items are scored as they are, many at a time"
+        yield CombinationFault(f"tables.{name}.adapter", f"dim {adapter.dim}", rule, "leave it null")
+
+
+_RANKS, _HIGHER = "embexp_sequences.evaluation", Direction.HIGHER
+NEXT_ITEM = NextItem(
+    "next_item",
+    described="The item that follows a history, among all items: the model's loss; NDCG@10, hit rate@10, MRR.",
+    loss="embexp_sequences.model:loss",
+    reference=f"{_RANKS}:REFERENCE",
+    data="embexp_sequences.batches:complete",
+    additions="embexp_sequences.batches:Answers",
+    serving="embexp_sequences.serving:NextItemModel",
+    evaluator=f"{_RANKS}:NextItemEvaluator",
+    metrics=(
+        Metric("ndcg_at_{k}", _HIGHER, f"{_RANKS}:ndcg", cutoffs=(10,), unit="NDCG@{k}"),
+        Metric("hit_rate_at_{k}", _HIGHER, f"{_RANKS}:hit_rate", cutoffs=(10,), unit="hit rate@{k}"),
+        Metric("mrr", _HIGHER, f"{_RANKS}:mrr", unit="MRR (1 is best)"),
+    ),
+)
 
 
 class Sequences(Source):
@@ -53,17 +110,11 @@ class Sequences(Source):
         """`length`."""
         return (LENGTH,)
 
-    def interactions(self, path: str) -> CSV:
+    def rows(self, path: str) -> CSV:
         """The rows of a file."""
-        split = Split() if self.timestamp is None else Split(kind=SplitKind.LEAVE_ONE_OUT, group=self.user)
-        form = {"names": self.names, "delimiter": self.delimiter, "timestamp": self.timestamp}
-        return CSV(path=path, label=None, split=split, **form)
-
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Another task."""
-        if spec.task != "next_item":
-            rule = f"it holds histories, and task {spec.task} is of something else"
-            yield Fault(scope.path, self.kind, rule, "choose experiment=sequences, or other data")
+        form: dict[str, Any] = self.model_dump(include={"names", "delimiter", "timestamp"})
+        split = {"split": {"kind": "leave_one_out", "group": self.user}} if self.timestamp else {}
+        return CSV(path=path, label=None, **form, **split)
 
 
 class NextItemLoss(StrEnum):
@@ -97,26 +148,11 @@ class SASRec(DenseModel):
         """With any number of candidates."""
         return {**shapes, CANDIDATES: (None, *shapes[CANDIDATES])}
 
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Another task, and rows that the model gets changed."""
-        if spec.task != "next_item":
-            yield Fault(scope.path, self.kind, "it predicts next items", "choose task=next_item, or another model")
-        yield from where_known(for_each(lambda: spec.tables, lambda name: _adapter(spec, name)))
-
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
         """Other features than a sequence and candidates of its dim, and heads that don't divide that."""
         history = shapes.get(HISTORY, ())
-        if set(shapes) != {HISTORY, CANDIDATES} or len(history) != 2 or history[1:] != shapes[CANDIDATES]:
-            rule = f"it takes {HISTORY}, a sequence of vectors, and {CANDIDATES}, vectors of the same dim"
-            yield Fault("features", listed(shapes), rule, "take graph=sequences")
-        elif (history[0] or 0) < 2:
-            rule = "a history is an item and the one that follows at least"
-            yield Fault(f"features.{HISTORY}.max_sequence_length", str(history[0]), rule, "set 2 or more")
+        if set(shapes) != {HISTORY, CANDIDATES} or history[1:] != shapes[CANDIDATES] or (history[0] or 0) < 2:
+            rule = f"it takes {HISTORY}, a sequence of two or more vectors, and {CANDIDATES}, vectors of the same dim"
+            yield Fault("features", ", ".join(sorted(shapes)), rule, "take graph=sequences")
         elif history[1] is not None and history[1] % self.heads:
             yield Fault("model.heads", str(self.heads), f"it must divide the dim of the items, {history[1]}")
-
-
-def _adapter(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
-    if (adapter := spec.tables[name].adapter) is not None:
-        rule = "sasrec scores rows of items as they are, many at a time"
-        yield CombinationFault(f"tables.{name}.adapter", f"dim {adapter.dim}", rule, "leave it null")

@@ -33,7 +33,6 @@ from interactions import DIM, LENGTH, interactions  # noqa: E402
 import embexp  # noqa: E402
 
 
-
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("sequences")
