@@ -1,6 +1,6 @@
-"""Seconds of an epoch of SASRec here and written plainly in PyTorch, one after the other, in turns.
+"""Seconds of an epoch of SASRec here and written plainly in PyTorch, some steps at a time, in turns.
 
-    python bench.py --path ml-1m.txt --names user,item --delimiter space [--length 50] [--batch 128] [--epochs 3]
+    python bench.py --path ml-1m.txt --names user,item --delimiter space [--length 50] [--batch 128] [--turns 5] …
 
 Both have the same histories, sizes, loss (softmax over all items at all positions), dropout, optimizer and batches of
 users; positions of padding have no loss in either. It prints the load of the machine beside the figures. PyTorch needs
@@ -25,8 +25,8 @@ import numpy as np
 def main() -> None:
     """Measures both and prints the median seconds of an epoch, and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, kind, default in (("length", int, 50), ("batch", int, 128), ("dim", int, 64), ("epochs", int, 3)):
-        parser.add_argument(f"--{name}", type=kind, default=default)
+    for name, default in {"length": 50, "batch": 128, "dim": 64, "turns": 5, "steps": 12, "threads": 2}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--path")
     parser.add_argument("--names", default="user,item")
     parser.add_argument("--delimiter", default="space")
@@ -36,31 +36,33 @@ def main() -> None:
     if options.torch:
         in_torch(Path(options.torch), options)
         return
-    seconds: dict[str, list[float]] = {"embexp": [], "PyTorch": []}
+    seconds: dict[str, list[Any]] = {"embexp": [], "PyTorch": []}
     with tempfile.TemporaryDirectory() as name:
         folder, before = Path(name), os.getloadavg()[0]
         ours = embexp_epochs(options, folder)
-        words = [options.torch_python, __file__, "--torch", name, "--dim", str(options.dim)]
-        words += ["--batch", str(options.batch), "--length", str(options.length)]
+        users = next(ours)
+        numbers = ("dim", "batch", "length", "steps", "threads")
+        words = [f"--{key}={getattr(options, key)}" for key in numbers]
+        words = [options.torch_python, __file__, "--torch", name, *words]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as theirs:
             assert theirs.stdin is not None
             assert theirs.stdout is not None
-            next(ours)
-            for _ in range(1 + options.epochs):  # the first warms up
+            for _ in range(1 + options.turns):  # the first warms up
                 seconds["embexp"].append(next(ours))
-                theirs.stdin.write("epoch\n")
+                theirs.stdin.write("turn\n")
                 theirs.stdin.flush()
                 seconds["PyTorch"].append(json.loads(theirs.stdout.readline()))
             theirs.stdin.close()
-    medians = {name: float(np.median(each[1:])) for name, each in seconds.items()}
-    for name, each in seconds.items():
-        print(f"{name}: {medians[name]:.1f} s per epoch (median of {', '.join(f'{s:.1f}' for s in each[1:])})")
-    print(f"ratio embexp / PyTorch: {medians['embexp'] / medians['PyTorch']:.2f}")
+    epoch = -(-users // options.batch) / options.steps
+    medians = {name: np.median(each[1:], axis=0) * epoch for name, each in seconds.items()}
+    for place, what in enumerate(("seconds", "seconds of processor time")):
+        own, other = (float(each[place]) for each in medians.values())
+        print(f"{what} of an epoch: embexp {own:.1f}, PyTorch {other:.1f}, ratio {own / other:.2f}")
     print(f"load: {before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores")
 
 
 def embexp_epochs(options: argparse.Namespace, folder: Path) -> Any:
-    """Yields None when the data is there for PyTorch, too, then the seconds of each epoch that is asked for."""
+    """Yields the number of users when the data is there for PyTorch, too, then the seconds of each turn."""
     import embexp
     from embexp.system import environment
 
@@ -80,6 +82,7 @@ def embexp_epochs(options: argparse.Namespace, folder: Path) -> Any:
             f"features.history.max_sequence_length={options.length + 1}",
             f"tables.item.dim={options.dim}",
             f"train.batch_size={options.batch}",
+            f"strategy.intra_op_threads={options.threads}",
         ]
     )
     prepared = prepare(spec)
@@ -90,18 +93,17 @@ def embexp_epochs(options: argparse.Namespace, folder: Path) -> Any:
         last = items[-options.length - 1 :]
         padded[row, : len(last)] = last
     np.savez(folder / "data.npz", histories=padded, items=prepared.data.candidates)
-    yield None
-    steps = -(-len(train) // options.batch)
+    yield len(train)
     with execute(prepared, run.prepare_machine(spec.strategy), RunFolder(folder / "run")) as started:
         iterator = iter(started.execution.dataset(started.batches))
         while True:
-            begun = time.perf_counter()
-            started.execution.runtime.train(iterator, steps)
-            yield time.perf_counter() - begun
+            begun = np.array([time.perf_counter(), time.process_time()])
+            started.execution.runtime.train(iterator, options.steps)
+            yield [time.perf_counter(), time.process_time()] - begun
 
 
 def in_torch(folder: Path, options: argparse.Namespace) -> None:
-    """Trains an epoch for each line that comes in, and prints its seconds."""
+    """Does some steps for each line that comes in, and prints their seconds."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -148,16 +150,17 @@ def in_torch(folder: Path, options: argparse.Namespace) -> None:
             states = self.norm(self.blocks(self.dropout(x)))[real]
             return functional.cross_entropy(states @ self.table.weight.T, targets[real])
 
+    torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.001)
     for _ in sys.stdin:
-        begun = time.perf_counter()
-        for batch in histories[torch.randperm(len(histories))].split(options.batch):
+        begun = np.array([time.perf_counter(), time.process_time()])
+        for batch in histories[torch.randperm(len(histories))].split(options.batch)[: options.steps]:
             optimizer.zero_grad()
             net(batch).backward()
             optimizer.step()
-        print(json.dumps(time.perf_counter() - begun), flush=True)
+        print(json.dumps(([time.perf_counter(), time.process_time()] - begun).tolist()), flush=True)
 
 
 if __name__ == "__main__":
