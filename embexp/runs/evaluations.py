@@ -17,6 +17,7 @@ import numpy as np
 from embexp.data import batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
+from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.runs.prepare import Data
 from embexp.specs import tasks as metric_specs
 from embexp.specs.fields import imported
@@ -219,6 +220,25 @@ class Evaluator(ABC):
     def label_deviation(self, data: Data) -> float:
         """Standard deviation of the training labels, by which standardised ones are divided."""
         return 1.0
+
+    def predictions(
+        self,
+        runtime: Predictor,
+        columns: Columns,
+        examples: Examples,
+        classes: Sequence[str],
+        vocabularies: Mapping[str, Vocabulary],
+        progress: Progress = quiet,
+    ) -> Predicted:
+        """What the model predicts of examples of a file.
+
+        Args:
+            classes: names of the classes by label.
+            vocabularies: by table.
+        """
+        reporting = self.reporting(runtime, examples.count, progress)
+        _, logits = predictions(reporting, self.few(columns, examples), examples.count)
+        return self.predicted(logits, classes)
 
     def predicted(self, logits: np.ndarray, classes: Sequence[str]) -> Predicted:
         """What logits predict.

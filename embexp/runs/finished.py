@@ -527,19 +527,16 @@ class Run:
             DataError: `data` lacks a column, or a value can't be read; or the run's own data, which some models and
                 tasks need, have changed.
         """
-        from embexp.runs.evaluations import predictions
-
         evaluator = self.evaluator()
         if evaluator.no_predictions:
             raise RunError(evaluator.no_predictions)
         columns, examples = self._encode(data, progress, labelled=False)
-        some = evaluator.few(columns, examples)
-        runtime = evaluator.reporting(self.runtime, examples.count, progress)
-        _, logits = predictions(runtime, some, examples.count)
-        own = [name for name, feature in self.spec.features.items() if feature.history_of is None]
+        runtime = self.runtime
+        found = evaluator.predictions(runtime, columns, examples, self.classes, self._vocabularies, progress)
+        held = {*examples.id_columns, *examples.lists}  # others are made, such as candidates
+        own = [name for name in self.spec.features if self.spec.ids_of(name) in held]
         kinds = {name: self._without_row(examples, name) for name in own}
         missing, unknown = ({name: each[place] for name, each in kinds.items()} for place in range(2))
-        found = evaluator.predicted(logits, self.classes)
         return Predictions(found.prediction, unknown, found.probabilities, found.classes, missing, found.further)
 
     def alike_unknown(self, data: Path | str) -> dict[str, Alike]:

@@ -24,6 +24,8 @@ from embexp.specs.models import RankingLoss
 from embexp.specs.tasks import CANDIDATES
 from embexp.tables.row_updates import add_at
 
+SMALL = 16 << 20
+"""Bytes of scores up to which a training step makes them all at once, with their gradients."""
 _LEAST_LIKELIHOOD = 1e-30
 """Below it, float32 has lost digits of a likelihood, or all of them."""
 
@@ -49,6 +51,30 @@ class Scoring(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
     @abstractmethod
     def is_small(self, query: Any, candidates: Any) -> bool:
         """Whether `call` makes little at once of these: [B, dim] and [1, C, dim], with shapes that are known."""
+
+
+class SharedProducts(Scoring):
+    """Scalar products with candidates that all queries share."""
+
+    def call(self, inputs: list[Any], training: bool | None = None) -> Any:
+        """Takes the vectors and the candidates [1, C, dim]: one matrix product."""
+        query, candidates = inputs
+        return keras.ops.matmul(query, keras.ops.transpose(candidates[0]))
+
+    def scores(self, query: Any, candidates: Any) -> Any:
+        """One matrix product."""
+        return tf.matmul(query, candidates, transpose_b=True)
+
+    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
+        """Two matrix products, one after the other: each takes all threads."""
+        own = weights * tf.matmul(upstream, candidates)
+        with tf.control_dependencies([own]):
+            return own, tf.matmul(upstream, weights * query, transpose_a=True)
+
+    def is_small(self, query: Any, candidates: Any) -> bool:
+        """Whether the scores take at most `SMALL` bytes."""
+        batch, count = query.shape[0], candidates.shape[1]
+        return None not in (batch, count) and 4 * batch * count <= SMALL
 
 
 class OneVsAll:
@@ -84,10 +110,19 @@ class OneVsAll:
         """
         query = self.query({name: value for name, value in inputs.items() if name != CANDIDATES}, training=True)
         # Reshaped, not sliced, whose gradient would be a copy of all rows.
-        loss = self._mean(query, tf.squeeze(inputs[CANDIDATES], 0), tf.cast(labels, tf.int32), known)
+        loss = self.mean(query, tf.squeeze(inputs[CANDIDATES], 0), tf.cast(labels, tf.int32), known)
         return tf.add_n([loss, *(tf.cast(each, loss.dtype) for each in self.query.losses)])
 
-    def _mean(self, query: Any, candidates: Any, answers: Any, known: Any) -> Any:
+    def mean(self, query: Any, candidates: Any, answers: Any, known: Any = None) -> Any:
+        """The mean loss of queries by their vectors, a scalar, whose gradients are made with it.
+
+        Args:
+            query: float32 [B, dim].
+            candidates: float32 [C, dim].
+            answers: int32 [B], rows of the candidates.
+            known: see `__call__`.
+        """
+
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def mean(query: Any, candidates: Any) -> Any:
             loss, of_query, of_candidates = self._all(query, candidates, answers, known)

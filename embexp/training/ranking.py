@@ -83,21 +83,6 @@ class KnownAnswers:
         return ListColumn(self.lists.values[taken], np.concatenate([[0], ends]))
 
 
-@dataclass(frozen=True)
-class Queries:
-    """What is known of N queries, beside the scores and answers that predictions hold.
-
-    Attributes:
-        known: all known correct answers of each query.
-        predict_head: bool [N]: True for head prediction, False for tail prediction.
-        entities: number of entities that answers are ranked among.
-    """
-
-    known: KnownAnswers
-    predict_head: np.ndarray
-    entities: int
-
-
 def ranks(scores: np.ndarray, answers: np.ndarray, known: ListColumn) -> np.ndarray:
     """Filtered, realistic rank of each query's answer, from 1: float64 [N], multiples of 0.5.
 
@@ -183,29 +168,32 @@ def ranks_by_frequency(
     return np.concatenate([np.empty(0), *found])
 
 
-def ranks_of_queries(predictions: Iterable[tuple[np.ndarray, np.ndarray]], queries: Queries) -> np.ndarray:
+def ranks_of_queries(
+    predictions: Iterable[tuple[np.ndarray, np.ndarray]], known: KnownAnswers, entities: int
+) -> np.ndarray:
     """Ranks, float64 [N], of queries that come in batches; only one batch of scores is in memory at a time.
 
     Args:
         predictions: answers [B], and standings [B] or scores [B, C], of the queries in their order; any beyond them are
             padding of the last batch.
+        known: all known correct answers of each query.
+        entities: number of entities that answers are ranked among.
 
     Raises:
         DivergedError: a score is not finite.
         ValueError: there are predictions for fewer than N queries, or no queries.
     """
-    known, predict_head, counts = queries.known, queries.predict_head, queries.known.counts
-    found, count = [], 0
+    counts, found, count = known.counts, [], 0
     for answers, scores in predictions:
-        stop = min(count + len(scores), len(predict_head))
+        stop = min(count + len(scores), len(counts))
         own = scores[: stop - count]
         if own.ndim == 1:
-            found.append(ranks_of_standings(own, counts[count:stop], queries.entities))
+            found.append(ranks_of_standings(own, counts[count:stop], entities))
         else:
             found.append(ranks(own, answers[: stop - count].astype(np.int64), known.between(count, stop)))
         count = stop
-    if count != len(predict_head):
-        raise ValueError(f"{len(predict_head)} queries, but predictions for {count}")
+    if count != len(counts):
+        raise ValueError(f"{len(counts)} queries, but predictions for {count}")
     return np.concatenate([np.empty(0), *found])
 
 

@@ -17,7 +17,7 @@ from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN, RELATION
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import EmbeddingBackend
 from embexp.training import models
-from embexp.training.one_vs_all import OneVsAll, Part, block_rows, standings
+from embexp.training.one_vs_all import Part, block_rows, standings
 
 _STRIDE = 506_952_115
 """Distance between the seeds of neighbouring replicas: 2^32 / golden ratio, modulo 2^31 - 2.
@@ -113,6 +113,22 @@ def replica_seeds(states: Sequence[Any], replicas: int, number: Callable[[], Any
         state.assign(tf.convert_to_tensor(state) - offset)
 
 
+class LossOfInputs(Protocol):
+    """A loss that reads what the model gets, instead of logits: of many candidates, or of each place of a sequence."""
+
+    def takes(self, inputs: Mapping[str, Any], labels: Any) -> bool:
+        """Whether it is the loss of a batch without known answers; else logits have one."""
+
+    def __call__(self, inputs: Mapping[str, Any], labels: Any, known: Any = None) -> Any:
+        """The mean over the examples, a float32 scalar, with losses that layers add.
+
+        Args:
+            inputs: of the whole model.
+            labels: of the batch, as the task's additions make them.
+            known: ragged integers [B, None], all positives of each query; None: the batch has none.
+        """
+
+
 @dataclass(frozen=True)
 class Input:
     """The columns of a batch that hold a feature's ids and weights.
@@ -141,7 +157,7 @@ class Step:
             `models.recommendation_losses`. Not needed to predict, nor are the next two.
         optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
         counter: int64 variable, the number of steps done; schedules read it.
-        one_vs_all: the loss of batches with many candidates; None: they have few.
+        loss_of_inputs: the loss of batches that it takes; None: `loss` is that of all.
         relation_prediction: (inputs, rows of all relations, those of the queries, labels) → scalar, added to the loss;
             None: nothing is.
         gradient_scale: factor of all gradients; the loss that is returned does not have it.
@@ -154,7 +170,7 @@ class Step:
     loss: Callable[[Any, Any], Any] = lambda labels, logits: None
     optimizer: Any = None
     counter: Any = None
-    one_vs_all: OneVsAll | None = None
+    loss_of_inputs: LossOfInputs | None = None
     relation_prediction: Callable[[Mapping[str, Any], Any, Any, Any], Any] | None = None
     gradient_scale: float = 1.0
 
@@ -197,8 +213,9 @@ class Step:
         return loss
 
     def _loss(self, inputs: dict[str, Any], batch: ReplicaBatch) -> Any:
-        if self.one_vs_all is not None and (batch.known is not None or self.one_vs_all.takes(inputs, batch.labels)):
-            return self.one_vs_all(inputs, batch.labels, batch.known)
+        own = self.loss_of_inputs
+        if own is not None and (batch.known is not None or own.takes(inputs, batch.labels)):
+            return own(inputs, batch.labels, batch.known)
         loss = self.loss(batch.labels, self.model(inputs, training=True))
         if self.model.losses:  # add_loss and regularisers
             loss += tf.add_n([tf.cast(extra, loss.dtype) for extra in self.model.losses])

@@ -40,7 +40,7 @@ ALWAYS: list[Case] = [
 
 
 def set_blocks(monkeypatch: pytest.MonkeyPatch, *, several: bool) -> None:
-    monkeypatch.setattr(knowledge_graph, "SMALL", 0)
+    monkeypatch.setattr(one_vs_all, "SMALL", 0)
     monkeypatch.setattr(knowledge_graph, "DIFFERENCES", 0)
     if several:
         monkeypatch.setattr(one_vs_all, "TRAINED_SCORES", 4 * ENTITIES * 3)  # blocks of 3, 3 and 1 queries

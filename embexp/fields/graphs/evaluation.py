@@ -27,7 +27,7 @@ from embexp.training import intervals, ranking
 from embexp.training.baseline import Reference, approached
 from embexp.training.intervals import MOST, Interval, bootstrap, unheard
 from embexp.training.loop import Predictor
-from embexp.training.ranking import KnownAnswers, Queries
+from embexp.training.ranking import KnownAnswers
 
 
 def metrics(ranks: np.ndarray, predict_head: np.ndarray) -> dict[str, float]:
@@ -286,15 +286,15 @@ class RankingEvaluator(Evaluator):
         known: Sequence[Examples] = (),
     ) -> Evaluation:
         answers = known_answers(examples, rows, known)
-        queries = Queries(answers, head_predictions(rows), candidates.entities)
+        heads = head_predictions(rows)
         some = self._batches(columns, examples, rows, candidates, answers)
 
         def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
             reporting = Reporting(runtime, len(rows), EVALUATING, progress)
-            ranks = ranking.ranks_of_queries(reporting.predict(some), queries)
-            found = metrics(ranks, queries.predict_head)
+            ranks = ranking.ranks_of_queries(reporting.predict(some), answers, candidates.entities)
+            found = metrics(ranks, heads)
             if details is not None:
-                deviations = of_queries(ranks, queries.predict_head, self._seed, partial(progress, INTERVALS))
+                deviations = of_queries(ranks, heads, self._seed, partial(progress, INTERVALS))
                 details["intervals"] = intervals.around(found, deviations)
             return found
 

@@ -34,7 +34,7 @@ from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, RELATION, SOURCE, Task
 from embexp.system import native
 from embexp.training import models
 from embexp.training.models import Head, Loss, softmax_log_loss
-from embexp.training.one_vs_all import OneVsAll, Scoring
+from embexp.training.one_vs_all import OneVsAll, Scoring, SharedProducts
 
 _TINY = 1e-24
 """Least squared distance, or modulus: the square root has no derivative at 0."""
@@ -154,37 +154,18 @@ def _modulus(numbers: Any) -> Any:
     return keras.ops.sqrt(keras.ops.maximum(real + imaginary, _TINY))
 
 
-SMALL = 16 << 20
-"""Bytes of scores up to which a training step makes them all at once, with their gradients."""
-
 _TRIED = 16
 """Queries on which the bits of both ways are compared."""
 
 
-class Products(Scoring):
-    """Scalar products."""
+class Products(SharedProducts):
+    """Scalar products, also with candidates of each query's own."""
 
     def call(self, inputs: list[Any], training: bool | None = None) -> Any:
         """Takes the vectors and the candidates."""
-        query, candidates = inputs
-        if candidates.shape[0] == 1:  # one matrix multiplication for all queries
-            return keras.ops.matmul(query, keras.ops.transpose(candidates[0]))
-        return products_of_own(query, candidates, training=bool(training))
-
-    def scores(self, query: Any, candidates: Any) -> Any:
-        """One matrix product."""
-        return tf.matmul(query, candidates, transpose_b=True)
-
-    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
-        """Two matrix products, one after the other: each takes all threads."""
-        own = weights * tf.matmul(upstream, candidates)
-        with tf.control_dependencies([own]):
-            return own, tf.matmul(upstream, weights * query, transpose_a=True)
-
-    def is_small(self, query: Any, candidates: Any) -> bool:
-        """Whether the scores take at most `SMALL` bytes."""
-        batch, count = query.shape[0], candidates.shape[1]
-        return None not in (batch, count) and 4 * batch * count <= SMALL
+        if inputs[1].shape[0] == 1:
+            return super().call(inputs)
+        return products_of_own(*inputs, training=bool(training))
 
 
 class Distances(Scoring):
@@ -358,7 +339,7 @@ def in_step(model: keras.Model, settings: KnowledgeGraph, inputs: Collection[str
     """The parts of a step of such a model: see `DenseModel.in_step`."""
     predicts = ALL_RELATIONS in inputs
     return {
-        "one_vs_all": OneVsAll(model, settings.loss, settings.label_smoothing),
+        "loss_of_inputs": OneVsAll(model, settings.loss, settings.label_smoothing),
         "relation_prediction": RelationPrediction(settings) if predicts else None,
     }
 

@@ -1,0 +1,12 @@
+"""Sequential recommendation: the next item of users, from what they had before; a field of embexp."""
+
+from embexp.fields import Field
+
+FIELD = Field(
+    name="sequences",
+    described="the next item of users, from their histories",
+    tasks={"next_item": "embexp_sequences.specs:NEXT_ITEM"},
+    data={"sequences": "embexp_sequences.specs:Sequences"},
+    models={"sasrec": "embexp_sequences.specs:SASRec"},
+    configs="conf",
+)
