@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from embexp.errors import CombinationFault
-from embexp.specs.base import Choice, NamedCode, NonNegative, Spec, WholeNumber, broken
+from embexp.specs.base import BY_KIND, Choice, NamedCode, NonNegative, Spec, WholeNumber, broken
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class CustomRule(_Scheduled, CustomFreeze):
     """Rows that the user's own function names."""
 
 
-Rule = Annotated[TableRule | RowsRule | PretrainedRowsRule | OldRowsRule | CustomRule, Field(discriminator="kind")]
+Rule = Annotated[TableRule | RowsRule | PretrainedRowsRule | OldRowsRule | CustomRule, BY_KIND]
 
 
 class Phase(Spec):
@@ -239,7 +239,7 @@ class FreezeSchedule(Spec):
 
 Freeze = Annotated[
     NoFreeze | FreezeTable | FreezeRows | FreezePretrainedRows | FreezeOldRows | FreezeSchedule | CustomFreeze,
-    Field(discriminator="kind"),
+    BY_KIND,
 ]
 
 

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
-from pydantic import Field
-
 from embexp.errors import CombinationFault, RunError
-from embexp.specs.base import Choice, Count, NamedCode, known_or, where_known
+from embexp.specs.base import BY_KIND, Choice, Count, NamedCode, known_or, where_known
 from embexp.specs.freezing import NoFreeze
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.running import RuntimeKind
@@ -136,8 +134,7 @@ class CustomInit(NamedCode, InitMethod):
 
 
 Init = Annotated[
-    ConstantInGraph | PlaceholderFeed | Scaffold | VariableLoad | Assign | MemoryMap | CustomInit,
-    Field(discriminator="kind"),
+    ConstantInGraph | PlaceholderFeed | Scaffold | VariableLoad | Assign | MemoryMap | CustomInit, BY_KIND
 ]
 _KINDS = {method.model_fields["kind"].default: method for method in get_args(get_args(Init)[0])}
 METHODS: dict[str, type[InitMethod]] = {kind: method for kind, method in _KINDS.items() if method is not CustomInit}

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
 from embexp.specs.base import (
+    BY_KIND,
     Choice,
     Count,
     Fraction,
@@ -80,7 +81,7 @@ class PiecewiseSchedule(_Warm):
 
 Schedule = Annotated[
     ConstantSchedule | ExponentialSchedule | CosineSchedule | PiecewiseSchedule,
-    Field(discriminator="kind"),
+    BY_KIND,
 ]
 
 
@@ -289,7 +290,7 @@ class CustomTableOptimizer(NamedCode, _TableOptimizer):
 
 
 TableOptimizer = Annotated[
-    SGD | Adagrad | RowwiseAdagrad | AdagradMomentum | Adam | FTRL | CustomTableOptimizer, Field(discriminator="kind")
+    SGD | Adagrad | RowwiseAdagrad | AdagradMomentum | Adam | FTRL | CustomTableOptimizer, BY_KIND
 ]
 
 
@@ -360,4 +361,4 @@ class CustomDenseOptimizer(NamedCode, _DenseOptimizer):
     """What most have."""
 
 
-DenseOptimizer = Annotated[DenseSGD | DenseAdagrad | DenseAdam | CustomDenseOptimizer, Field(discriminator="kind")]
+DenseOptimizer = Annotated[DenseSGD | DenseAdagrad | DenseAdam | CustomDenseOptimizer, BY_KIND]

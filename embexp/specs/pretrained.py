@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import Dim, RowCount, Seed, Spec, is_null, where_known
+from embexp.specs.base import BY_KIND, Dim, RowCount, Seed, Spec, is_null, where_known
 from embexp.specs.transforms import Fit, Needs, Scale, Transform, replaced
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ def named_files(place: str, setting: File | Sample) -> dict[str, str]:
     return {path: file for path, file in found.items() if file is not None}
 
 
-Pretrained = Annotated[NoPretrained | File | Sample | Checkpoint, Field(discriminator="kind")]
+Pretrained = Annotated[NoPretrained | File | Sample | Checkpoint, BY_KIND]
 
 
 def _no_deviation(setting: _Matrix, spec: RunSpec, scope: Scope) -> Iterator[Fault]:

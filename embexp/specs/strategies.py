@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from embexp.errors import CombinationFault
 from embexp.specs.base import (
+    BY_KIND,
     BlockRows,
     Choice,
     DeviceCount,
@@ -292,7 +293,7 @@ class MultiWorker(_Threads):
         return f"multi_worker of {_counted(self.workers, 'worker')}"
 
 
-Strategy = Annotated[CPU | GPU | Mirrored | MultiWorker | TPU | TPUSimulator, Field(discriminator="kind")]
+Strategy = Annotated[CPU | GPU | Mirrored | MultiWorker | TPU | TPUSimulator, BY_KIND]
 
 
 def _counted(count: int, what: str) -> str:

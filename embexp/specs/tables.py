@@ -12,7 +12,19 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import vocabularies
-from embexp.specs.base import Count, Dim, Length, NonNegative, Number, Positive, RowCount, Spec, is_null, where_known
+from embexp.specs.base import (
+    BY_KIND,
+    Count,
+    Dim,
+    Length,
+    NonNegative,
+    Number,
+    Positive,
+    RowCount,
+    Spec,
+    is_null,
+    where_known,
+)
 from embexp.specs.freezing import Freeze, FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import ConstantInGraph, CustomInit, Init, MemoryMap
 from embexp.specs.optimizers import TableOptimizer, slots_of
@@ -106,9 +118,7 @@ class Constant(Spec):
     value: Number = 0.0
 
 
-Initializer = Annotated[
-    Uniform | Normal | TruncatedNormal | GlorotUniform | GlorotNormal | Constant, Field(discriminator="kind")
-]
+Initializer = Annotated[Uniform | Normal | TruncatedNormal | GlorotUniform | GlorotNormal | Constant, BY_KIND]
 
 
 class Adapter(Spec):

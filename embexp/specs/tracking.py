@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from pydantic import Field
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.base import Choice
+from embexp.specs.base import BY_KIND, Choice
 from embexp.specs.running import OnError
 from embexp.specs.strategies import TPU
 
@@ -125,7 +125,7 @@ class WandB(_Tracker):
         return {"wandb": "wandb"}
 
 
-Tracking = Annotated[NoTracking | MLflow | WandB, Field(discriminator="kind")]
+Tracking = Annotated[NoTracking | MLflow | WandB, BY_KIND]
 
 
 def scheme_of(uri: str | None) -> str:

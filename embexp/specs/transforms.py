@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from embexp.specs.base import Choice, Count, Dim, Positive
+from embexp.specs.base import BY_KIND, Choice, Count, Dim, Positive
 
 
 class Fit(StrEnum):
@@ -244,7 +244,7 @@ class RandomPad(_Sized):
 
 AnyStep = Annotated[
     Center | Normalize | Scale | PCA | Whiten | Select | RemoveTop | FrequencyWeight | Truncate | ZeroPad | RandomPad,
-    Field(discriminator="kind"),
+    BY_KIND,
 ]
 _STEPS: Mapping[str, type[Step]] = {each.model_fields["kind"].default: each for each in get_args(get_args(AnyStep)[0])}
 _OF_PROJECT: Mapping[object, list[dict[str, Any]]] = {

@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from embexp.system import digests, files, locks, machine_faults
 from embexp.system.parallel import Progress, at_once, quiet
 
@@ -161,6 +159,8 @@ def _abandoned(making: Path) -> bool:
 
     The cache may be shared by machines, and a process elsewhere is judged by the day alone.
     """
+    import psutil  # which takes longer than most commands have to do here
+
     name = re.fullmatch(rf"{re.escape(_MAKING)}([0-9a-f]+)-([0-9]+)-\w+", making.name)
     if name is not None and name[1] == _here() and not psutil.pid_exists(int(name[2])):
         return True
