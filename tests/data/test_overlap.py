@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def data_of(rows: dict[str, list[Row]], folder: Path) -> Data:
 
 @pytest.mark.parametrize("users", [2, 50])
 def test_as_many_as_sets_have(users: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "_AT_ONCE", 64)
+    monkeypatch.setattr(sys.modules[scan.__module__], "_AT_ONCE", 64)
     rows = {"train": drawn(300, users), "validation": drawn(90, users), "test": drawn(120, users)}
     rows["test"][5:25] = rows["train"][:20]
     found = scan(data_of(rows, tmp_path), COLUMNS, cache=tmp_path / "cache").overlap

@@ -1,6 +1,6 @@
-"""JSON Lines; lists in it hold several values per example, and objects in it make columns named `a.b`.
+"""JSON Lines: a JSON object on each line, whose values become columns; the values of an object in it are named `a.b`.
 
-JSON Lines: a JSON object on each line, whose values become columns; the values of an object in it are named `a.b`.
+Lists hold several values per example.
 
 Arrow parses blocks of lines by the types that the first lines show. Where a block has others (whole numbers, and then
 a fraction; numbers and texts), Python reads that block: what is read does not depend on where a block ends.
@@ -387,9 +387,9 @@ def locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
 
 
 def table(path: Path, wanted: Iterable[str] = ()) -> JSONTable:
-    """A file, the columns found; raises `ConfigError` if it can't be read. See `table`."""
+    """A file, the columns found; raises `ConfigError` if it can't be read. See `json_table`."""
     try:
-        found = table(path, wanted)
+        found = json_table(path, wanted)
     except DataError as error:
         raise table_files.unreadable(path, str(error).removeprefix(f"{path}").lstrip(":, ")) from error
     if not found.names:
