@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embexp.runs.exporting import ExportKind
 
 import embexp
 from embexp.cli.commands import COMMANDS, main
 from embexp.config import folders
 from embexp.errors import ConfigError, NotARunError, UsageError
 from embexp.records.folder import RunFolder
+from embexp.runs.finished import ExportKind
 from embexp.specs import fields
 from embexp.specs.run import RunSpec, data_of, recorded
 from tests import stranger

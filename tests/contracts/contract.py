@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import tensorflow as tf
-from embexp.runs.rerun import Rerun
 
 import embexp
 from embexp.errors import ConfigError, RunError
@@ -29,6 +28,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs import execute, experiment, verification
 from embexp.runs.prepare import prepare
 from embexp.runs.run import NOBODY, Observer
+from embexp.runs.verification import Rerun
 from embexp.specs import fields
 from embexp.specs.tasks import Direction
 from embexp.tables import optimizers

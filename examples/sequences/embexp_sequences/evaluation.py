@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from embexp.data.histories import lists_of
 
 from embexp.data import batches
 from embexp.data.batches import plain
 from embexp.data.columns import Columns
-from embexp.data.examples import Examples
+from embexp.data.examples import Examples, lists_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.runs.evaluations import EVALUATING, Details, Evaluation, Evaluator, Metrics, Predicted, Reporting
 from embexp.runs.prepare import Data
-from embexp.specs import metrics as metric_specs
+from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.specs.tasks import CANDIDATES, KNOWN
 from embexp.system.parallel import Progress, quiet

@@ -13,13 +13,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from embexp.specs.losses import RankingLoss
-from embexp.training.models.layers import Head
 from keras import ops
 
-from embexp.specs.models import DENSE
+from embexp.specs.models import DENSE, RankingLoss
 from embexp.specs.tasks import CANDIDATES, Task
-from embexp.training.models import layers
+from embexp.training import models as layers
+from embexp.training.models import Head
 from embexp.training.one_vs_all import OneVsAll, SharedProducts
 from embexp_sequences.specs import HISTORY, NextItemLoss, SASRec
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-from embexp.runs.serving.inputs import traced
-from embexp.runs.serving.saved_model import Pieces, Signatures
 
 from embexp.data.batches import Batch
+from embexp.runs.serving import Pieces, Signatures, traced
 from embexp.specs.tasks import CANDIDATES
 from embexp_sequences.specs import HISTORY, Sequences
 

@@ -7,12 +7,12 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from embexp.specs.data.sources import Delimiter, Source
 from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
 from embexp.fields import CSV, Compared, DenseModel, Direction, Metric, Task
 from embexp.specs.base import Dim, Fraction, RowCount, for_each, where_known
+from embexp.specs.data import Delimiter, Source
 from embexp.specs.models import Shapes
 from embexp.specs.tasks import CANDIDATES
 

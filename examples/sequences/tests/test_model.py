@@ -15,14 +15,14 @@ from embexp_sequences.specs import HISTORY, NextItemLoss, SASRec
 
 from embexp.specs.models import DENSE
 from embexp.specs.tasks import CANDIDATES
-from embexp.training.models import build
+from embexp.training import models as build
 
 BATCH, LENGTH, DIM, ITEMS = 3, 5, 8, 11
 
 
 def built(**settings: Any) -> keras.Model:
     shapes = {HISTORY: (LENGTH + 1, DIM), CANDIDATES: (DIM,)}
-    model = build.build(
+    model = build.build_model(
         SASRec(**{"dropout": 0.0, "heads": 2, **settings}), shapes=shapes, dense_width=1, output_bias=0.0, seed=1
     )
     random = np.random.default_rng(0)
