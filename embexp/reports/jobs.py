@@ -1,4 +1,4 @@
-"""The jobs of a sweep, as its ledger has them. Nothing is written.
+"""The jobs of a sweep, as its ledger has them; without a ledger, as `sweep.json` has them. Nothing is written.
 
 What a job does at the moment is in the ledger only while the process of the sweep works, or has ended by itself. So
 jobs that are queued or running by the ledger are looked at once more: by the locks of their folders, and in Slurm.
@@ -10,7 +10,7 @@ import contextlib
 import platform
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,8 +69,9 @@ def is_sweep(directory: Path) -> bool:
 
 
 def read(sweep: Path) -> list[Job]:
-    """The jobs of a sweep by number; none where the ledger can't be read."""
-    return sorted(_of_ledger(sweep), key=lambda job: job.number)
+    """The jobs of a sweep by number; none where neither the ledger nor `sweep.json` can be read."""
+    jobs = _of_ledger(sweep) or _of_results(sweep)
+    return sorted(jobs, key=lambda job: job.number)
 
 
 def record_changes(directory: Path, noted: str | None, *, quick: bool = False) -> tuple[Change, ...]:
@@ -257,3 +258,31 @@ def _at_the_moment(
     if job.state == Status.QUEUED:
         return Status.PLANNED, "the process of the sweep was killed"
     return Status.INTERRUPTED, "it was killed; `embexp resume` continues it"
+
+
+def _of_results(sweep: Path) -> Iterator[Job]:
+    rows = json_object(sweep / RESULTS).get("jobs")
+    for row in rows if isinstance(rows, list) else ():
+        if not isinstance(row, dict) or not isinstance(row.get("number"), int):
+            continue
+        overrides = _if_is(dict, row.get("overrides")) or {}
+        directory, seconds = row.get("directory"), row.get("seconds")
+        yield Job(
+            number=row["number"],
+            overrides=tuple(f"{key}={value}" for key, value in overrides.items()),
+            spec={},
+            state=str(row.get("status") or ""),
+            reason=str(row.get("reason") or ""),
+            directory=_moved(sweep, Path(str(directory))) if directory else None,
+            seconds=float(seconds) if isinstance(seconds, int | float) else None,
+            same_as=_if_is(int, row.get("same_as")),
+        )
+
+
+def _moved(sweep: Path, directory: Path) -> Path:
+    """The folder of a job, recorded with an absolute path, of a sweep that may have been moved since."""
+    if directory.exists():
+        return directory
+    parts = directory.parts
+    ends = (sweep.joinpath(*parts[start:]) for start in range(1, len(parts)))
+    return next((end for end in ends if end.exists()), directory)

@@ -106,6 +106,24 @@ def test_a_damaged_ledger_leaves_the_folders(tmp_path: Path, content: bytes) -> 
     assert [(each.number, each.seed) for each in collect([tmp_path])] == [(9, 9), (10, 10)]
 
 
+def test_a_sweep_without_a_ledger_by_its_results(tmp_path: Path) -> None:
+    run(tmp_path / "moved" / "0", spec(), validation={"rmse": 1.0})
+    rows = [
+        {"number": 0, "overrides": {"seed": "0"}, "status": "completed", "directory": "/gone/0", "seconds": 1.5},
+        {"number": 1, "overrides": {"seed": "0"}, "status": "skipped", "reason": "the same as job 0"},
+        {"number": 2, "overrides": {"seed": "1"}, "status": "planned", "reason": "the sweep was interrupted"},
+        "no job",
+    ]
+    (tmp_path / "moved" / "sweep.json").write_text(json.dumps({"jobs": rows}))
+    found = collect([tmp_path])
+    assert [(each.number, each.status, each.seconds) for each in found] == [
+        (0, Status.COMPLETED, 1.5),
+        (1, Status.SKIPPED, None),
+        (2, Status.PLANNED, None),
+    ]
+    assert found[0].directory == tmp_path / "moved" / "0"
+
+
 def test_everything_beneath_a_folder_once(tmp_path: Path) -> None:
     sweep(tmp_path / "day" / "a", optimizers={"sgd": [1.0, 2.0]})
     sweep(tmp_path / "day" / "b" / "deeper", optimizers={"sgd": [1.0]})

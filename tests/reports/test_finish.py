@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from embexp.reports import formats
+from embexp.reports.collected import collect
 from tests.reports.made_runs import ledger, sweep
 
 
@@ -39,6 +40,18 @@ def test_a_terminal_says_what_is_done_before_and_after_the_table(tmp_path: Path)
     words = ("comparing the runs", "validation rmse", "making maps of tables for report.html", "writing report.html")
     places = [text.getvalue().index(each) for each in words]
     assert places == sorted(places)
+
+
+def test_what_sweep_json_says_is_what_was_read(tmp_path: Path) -> None:
+    """The ledger may be lost: sweep.json then tells the same jobs, and is written again as it was."""
+    folder = sweep(tmp_path, optimizers={"sgd": [2.0, 1.0], "adam": [1.5, 1.25]})
+    finished(folder)
+    before = collect([folder])
+    content = (folder / "sweep.json").read_text()
+    (folder / "sweep.sqlite").unlink()
+    assert collect([folder]) == before
+    finished(folder)
+    assert (folder / "sweep.json").read_text() == content
 
 
 def test_a_sweep_without_results(tmp_path: Path) -> None:
