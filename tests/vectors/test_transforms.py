@@ -19,7 +19,7 @@ from sklearn.preprocessing import normalize
 from embexp.errors import DataError
 from embexp.specs.tables import Constant, Initializer, Normal, TruncatedNormal, Uniform
 from embexp.specs.transforms import AnyStep, Step, Transform, misfit, settled
-from embexp.vectors import transforms as transformation
+from embexp.vectors import transforms
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, deviation_of, like_the_file
 from embexp.vectors.moments import Moments, measure
@@ -216,7 +216,7 @@ def test_steps_are_those_of_float64_whatever_the_spectrum(
     matrix = matrix.astype(np.float32)
     exact = oracle(matrix.astype(np.float64))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transformation, "_WORTH_SINGLE", 0)
+        patch.setattr(transforms, "_WORTH_SINGLE", 0)
         found = transformed(matrix, steps, None, tmp_path_factory.mktemp("cache"))
     # A deviation of a column, and where directions are removed, that of all: a column may have next to nothing left.
     deviation = np.sqrt(exact.var(0).mean()) if steps == {"remove_top": 1} else exact.std(0)
@@ -435,8 +435,8 @@ def test_sums_are_in_float32_where_that_loses_little(
         found.append(single)
         return measure(blocks, covariance=covariance, single=single)
 
-    monkeypatch.setattr(transformation, "measure", measured)
-    monkeypatch.setattr(transformation, "_WORTH_SINGLE", 0)
+    monkeypatch.setattr(transforms, "measure", measured)
+    monkeypatch.setattr(transforms, "_WORTH_SINGLE", 0)
     transformed(matrix, steps, None, tmp_path)
     assert found == expected
 
