@@ -56,11 +56,6 @@ class Choices:
         """Values to check before the search begins: all."""
         return self.texts
 
-    @property
-    def size(self) -> float:
-        """Number of values."""
-        return len(self.texts)
-
 
 @dataclass(frozen=True)
 class Numbers:
@@ -96,13 +91,6 @@ class Numbers:
     def probes(self) -> tuple[str, ...]:
         """Values to check before the search begins: the ends."""
         return (self.text(self.low), self.text(self.high))
-
-    @property
-    def size(self) -> float:
-        """Number of values; infinite without a step."""
-        if self.step is None:
-            return math.inf
-        return round((self.high - self.low) / self.step) + 1
 
 
 Parameter = Choices | Numbers
@@ -156,7 +144,7 @@ def space(overrides: Sequence[Override]) -> Space:
         found = _parameter(key, override)
         if isinstance(found, Fault):
             faults.append(found)
-        elif found.size == 1:
+        elif isinstance(found, Choices) and len(found.texts) == 1:
             fixed[key] = f"{key}={found.probes[0]}"
         else:
             parameters[key] = found
@@ -336,10 +324,7 @@ class Search:
 
     @property
     def trials(self) -> int:
-        """Number of trials; a grid has no more than its combinations."""
-        if self.settings.sampler is SamplerKind.GRID:
-            combinations = int(math.prod(parameter.size for parameter in self.space.parameters))
-            return min(self.settings.n_trials or combinations, combinations)
+        """Number of trials."""
         return self.settings.n_trials or DEFAULT_TRIALS
 
     def lines(self) -> list[str]:
@@ -416,10 +401,6 @@ def search_setting_faults(
         study: whether each job is a study of several trainings.
     """
     path, kind, several = f"{SWEEPER}.sampler", settings.sampler, len(objectives) > 1
-    endless = [parameter.key for parameter in space.parameters if math.isinf(parameter.size)]
-    if kind is SamplerKind.GRID and endless:
-        remedy = f"give {endless[0]} values, as by choice(…) or range(…), or choose another sampler"
-        yield Fault(path, kind.value, "a grid needs a number of values, and an interval has no end of them", remedy)
     if kind is SamplerKind.CMAES:
         if importlib.util.find_spec("cmaes") is None:
             rule = "it needs the package cmaes, which is not installed"

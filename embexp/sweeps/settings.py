@@ -34,7 +34,6 @@ class SamplerKind(StrEnum):
     TPE = "tpe"
     RANDOM = "random"
     CMAES = "cmaes"
-    GRID = "grid"
 
 
 class PrunerKind(StrEnum):

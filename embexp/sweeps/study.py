@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, assert_never
 
 import optuna
-from optuna.samplers import PartialFixedSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from embexp.errors import CommandLineError, RunError
@@ -119,8 +118,6 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study.sampler = _sampler(self._settings.sampler, seed)
-            if self._settings.sampler is SamplerKind.GRID:
-                self._study.sampler = PartialFixedSampler(self._combination(job), self._study.sampler)
         # Asked for in a copy in memory and stored at once: a search that is killed meanwhile leaves no half of a trial.
         # Not what the storage's owner has put into the queue, which is in the storage already.
         is_queued = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
@@ -200,14 +197,6 @@ class Study:
         copied.add_trials(known.get_trials(deepcopy=False))
         return copied
 
-    def _combination(self, job: int) -> dict[str, Any]:
-        """The combination of a grid that a job tries; the last parameter's values vary fastest."""
-        chosen = {}
-        for parameter in reversed(self._space.parameters):
-            job, place = divmod(job, int(parameter.size))
-            chosen[parameter.key] = _value(parameter, place)
-        return {each.key: chosen[each.key] for each in self._space.parameters}
-
 
 def _difference(before: Any, now: Any) -> str:
     """What a search has there that another has not; of lists, only the items that differ."""
@@ -215,14 +204,6 @@ def _difference(before: Any, now: Any) -> str:
         before, now = [each for each in before if each not in now], [each for each in now if each not in before]
     texts = ["; ".join(map(str, each)) or "nothing" if isinstance(each, list) else str(each) for each in (before, now)]
     return f"it has {texts[0]}, and this command has {texts[1]}"
-
-
-def _value(parameter: Parameter, place: int) -> Any:
-    """The value at a place in the order of a grid."""
-    if isinstance(parameter, Choices):
-        return parameter.texts[place]
-    number = float(parameter.text(parameter.low + place * (parameter.step or 1)))
-    return int(number) if parameter.whole else number
 
 
 def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution:
@@ -240,7 +221,7 @@ def _sampler(kind: SamplerKind, seed: int) -> optuna.samplers.BaseSampler:
     match kind:
         case SamplerKind.TPE:
             return optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # a batch's jobs don't repeat each other
-        case SamplerKind.RANDOM | SamplerKind.GRID:  # a grid fixes every parameter
+        case SamplerKind.RANDOM:
             return optuna.samplers.RandomSampler(seed=seed)
         case SamplerKind.CMAES:
             return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)

@@ -108,14 +108,6 @@ def test_the_best_of_two_objectives_are_those_that_no_other_beats(tmp_path: Path
     assert {each.job for each in best} == front
 
 
-def test_a_grid_tries_every_combination_once(tmp_path: Path) -> None:
-    jobs = Jobs()
-    run(search("x=range(0,3)", "m=a,b", "y=0.5", sampler="grid", n_trials=None), tmp_path, jobs)
-    tried = [(jobs.done[n].overrides["x"], jobs.done[n].overrides["m"]) for n in range(6)]
-    assert tried == [("0", "a"), ("0", "b"), ("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")]
-    assert len(jobs.done) == 6
-
-
 class KilledError(Exception):
     """Stands for SIGKILL."""
 
@@ -146,7 +138,7 @@ def run_to_the_end(make: Callable[[], Search], directory: Path, jobs: Jobs) -> N
         return
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_a_search_that_is_killed_anywhere_asks_for_the_same_trials(
     sampler: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -329,7 +321,7 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
             r"hydra\.sweeper\.n_trial = 5: hydra.sweeper has no key 'n_trial'.*\n.*did you mean n_trials",
         ),
         ({"n_trials": 0}, r"n_trials = 0: it must be at least 1"),
-        ({"sampler": "tpf"}, r"sampler = 'tpf': it must be tpe, random, cmaes or grid"),
+        ({"sampler": "tpf"}, r"sampler = 'tpf': it must be tpe, random or cmaes"),
         ({"pruner": "mean"}, r"pruner = 'mean': it must be none, median or hyperband"),
         ({"n_trials": "many"}, "whole number"),
     ],
@@ -342,7 +334,6 @@ def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "chosen", "node", "words"),
     [
-        (["x=interval(0,1)"], "auc", {"sampler": "grid"}, "a grid needs a number of values"),
         (["x=1,2"], "auc", {"sampler": "cmaes"}, "at least two ranges of numbers"),
         (["x=1,2"], ["auc", "log_loss"], {"pruner": "median"}, "compared by a single objective"),
     ],

@@ -82,12 +82,13 @@ def test_a_trial_whose_folder_was_deleted_runs_again_and_keeps_its_value(
 
 
 def test_a_setting_of_one_choice_is_searched_with_it(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*SEARCH, "freeze=none,rows", "freeze.rows=[[0,5]],[[0,9]]", "hydra.sweeper.sampler=grid"]
+    words = [*SEARCH, "freeze=none,rows", "freeze.rows=[[0,5]],[[0,9]]", "hydra.sweeper.n_trials=12"]
     assert sweep(words, command=command)
     assert "no effect: freeze.rows in trials whose choices have no such setting" in capsys.readouterr().out
     with Ledger(Path("s")) as ledger:
-        assert [job.settings.get("freeze.rows") for job in ledger.jobs()] == [None, None, "[[0,5]]", "[[0,9]]"]
-        assert [job.same_as for job in ledger.jobs()] == [None, 0, None, None]
+        jobs = ledger.jobs()
+    assert {job.settings.get("freeze.rows") for job in jobs} == {None, "[[0,5]]", "[[0,9]]"}
+    assert sum(job.same_as is None for job in jobs) == 3
 
 
 def test_a_search_is_resumed_with_its_sweeper(command: Command) -> None:
@@ -108,15 +109,15 @@ def test_plan_shows_what_is_searched(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_failed_trials_are_told_and_the_others_go_on(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*SEARCH, "seed=100,7", "hydra.sweeper.sampler=grid"]
+    words = [*SEARCH, "seed=100,7", "hydra.sweeper.n_trials=8"]
     assert not sweep(words, command=command)
-    assert [each["state"] for each in searched()["trials"]] == ["fail", "complete"]
-    assert searched()["best"] == [1]
+    states = {(each["params"]["seed"], each["state"]) for each in searched()["trials"]}
+    assert states == {("100", "fail"), ("7", "complete")}
     assert "ValueError: bad luck" in capsys.readouterr().out
 
 
 def test_a_trial_of_several_seeds_is_judged_by_their_mean(command: Command) -> None:
-    words = [*SEARCH, "seed=3", "seeds=3", "train.batch_size=64,128", "hydra.sweeper.sampler=grid"]
+    words = [*SEARCH, "seed=3", "seeds=3", "train.batch_size=64,128", "hydra.sweeper.n_trials=2"]
     assert sweep(words, command=command)
     assert [each["values"] for each in searched()["trials"]] == [[5.0], [5.0]]  # of 4, 5 and 6
     with Ledger(Path("s")) as ledger:
@@ -134,7 +135,7 @@ def test_a_trial_of_several_seeds_is_judged_by_their_mean(command: Command) -> N
         (["model=dlrm,mlb"], "mlb"),
         (["seed=1"], "a search needs something to choose"),
         (["seed=1,2", "hydra.sweeper.n_trial=5"], r"hydra\.sweeper\.n_trial = 5"),
-        (["seed=1,2", "hydra.sweeper.sampler=tpf"], "it must be tpe, random, cmaes or grid"),
+        (["seed=1,2", "hydra.sweeper.sampler=tpf"], "it must be tpe, random or cmaes"),
         (["hydra.sweeper.params={train.batch_size:'tag(log,interval(0,2))'}"], "begins above 0"),
         (["seed=1,2", "hydra.launcher.job=2"], r"hydra\.launcher\.job = 2"),
         (["seed=1,2", "data.split.validation=0"], "a search chooses settings by the validation split"),
