@@ -15,7 +15,9 @@ from embexp.data.files.dialect import NULLS
 from embexp.data.files.samples import ColumnFacts, Kind, Sample, Value
 from embexp.data.files.text_table import seconds_of
 from embexp.errors import CommandLineError
+from embexp.specs import tasks
 from embexp.specs.data import DATE_PARTS, POSITIVE
+from embexp.specs.tasks import Labels
 
 if TYPE_CHECKING:
     from embexp.data.leaks import Leak
@@ -99,6 +101,11 @@ class Prediction:
     why: str
     positive: str | None = None
 
+    @property
+    def labels(self) -> Labels | None:
+        """What the task predicts; None: examples have no label."""
+        return tasks.named(self.task).labels
+
 
 def label_candidates(columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:
     """Columns that may be the label, the likeliest first: those with such a name, then those of zeros and ones."""
@@ -136,9 +143,10 @@ def prediction(label: ColumnFacts, task: str | None = None) -> Prediction:
     found = _prediction(label)
     if task is None or task == found.task:
         return found
-    if task == "regression" and label.numeric:
+    wanted = tasks.named(task).labels
+    if wanted is Labels.NUMBER and label.numeric:
         return Prediction(task, "--task")
-    if task == "classification" and label.counts:
+    if wanted is Labels.CLASS and label.counts:
         return Prediction(task, f"--task; {len(label.counts)} classes")
     raise CommandLineError(
         f"embexp new: --task {task}: the label {label.name} holds {label.why}, which is for task {found.task}"
@@ -147,7 +155,7 @@ def prediction(label: ColumnFacts, task: str | None = None) -> Prediction:
 
 def prediction_by_form(sample: Sample, label: ColumnFacts, task: str | None) -> Prediction | None:
     """The task where the form of a file, and not only its label, decides it; None: the label does."""
-    if sample.kind == "text" and task in (None, "classification"):
+    if sample.begins_with_labels and (task is None or tasks.named(task).labels is Labels.CLASS):
         if label.kind is Kind.CONSTANT:
             return None
         return Prediction("classification", f"each line begins with one of {label.distinct} labels, and texts follow")

@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from embexp.cli.column_uses import Prediction, Role, Use, Wishes, interaction, made_of_dates, only_text
+from embexp.cli.column_uses import Prediction, Role, Use, made_of_dates
 from embexp.data.files.samples import ColumnFacts, DateFacts, Kind, Sample
+from embexp.specs.fields import fields, imported
+from embexp.specs.tasks import Labels
 
 SMALLEST_DIM, LARGEST_DIM, _LARGEST_SHARED_DIM = 4, 64, 32
 _BUCKETS, _QUARTILES = 32, 4
@@ -27,14 +29,11 @@ _LONGEST_NAME = 100
 _MANY_VALUES = 10_000
 _MOST_IN_PAIRS = 100
 """Vectors whose pairs a model multiplies, some 5,000: its first layer has a weight for each."""
-_MANY_TEXTS = 20_000
-_DELIMITERS_OF_TEXTS = {"text": "\t", "csv": ",", "parquet": ",", "jsonl": ","}
-"""What `data=text` takes without `data.delimiter`, by the kind of the sample."""
-_SHARED_ROW = (
+SHARED_ROW = (
     "  # Values that occur only once in the training split share the OOV row.",
     "  vocabulary: {min_frequency: 2}",
 )
-_INITIALIZER = "initializer: {kind: normal, stddev: 0.01}"
+INITIALIZER = "initializer: {kind: normal, stddev: 0.01}"
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
@@ -74,20 +73,9 @@ class Experiment:
         return self.sample.rows < _FEW_ROWS and bool(self.columns(Role.BUCKETS))
 
     @property
-    def text(self) -> ColumnFacts | None:
-        """The column of texts, if they are all that is known of the classes, and data=text reads the file."""
-        return only_text(self.uses) if self.sample.holds_texts else None
-
-    @property
-    def pair(self) -> tuple[ColumnFacts, ColumnFacts] | None:
-        """The columns of the user and of the item, if a number is predicted and nothing else is known of it."""
-        if self.task != "regression":
-            return None
-        tables = [use.facts for use in self.uses if Role.TABLE in use.roles]
-        others = [
-            use for use in self.uses if {Role.NUMBER, Role.BUCKETS} & set(use.roles) or use.roles == (Role.DATES,)
-        ]
-        return interaction(tables, Wishes()) if len(tables) == 2 and not others else None
+    def labels(self) -> Labels | None:
+        """What its task predicts; None: the examples have no label."""
+        return self.prediction.labels
 
     def columns(self, role: Role) -> list[ColumnFacts]:
         """The columns with a role."""
@@ -115,14 +103,9 @@ def text(experiment: Experiment) -> str:
 
 
 def _form(experiment: Experiment) -> list[str]:
-    """All but the head."""
-    if experiment.task == "recommendation":
-        return _recommendation(experiment)
-    if experiment.task == "classification" and experiment.text is not None:
-        return _classified_texts(experiment, experiment.text)
-    if experiment.pair is not None:
-        return _ratings(experiment, *experiment.pair)
-    return _of_columns(experiment)
+    """All but the head, by the first field that has lines of its own for it."""
+    own = (imported(field.first_experiment)(experiment) for field in fields() if field.first_experiment)
+    return next((lines for lines in own if lines is not None), None) or _of_columns(experiment)
 
 
 def _of_columns(experiment: Experiment) -> list[str]:
@@ -131,7 +114,7 @@ def _of_columns(experiment: Experiment) -> list[str]:
     names = _names([*(column.name for column in tables), *map(_of_buckets, bucketed)])
     model = _model(experiment)
     # In one epoch over a click log, Adagrad at its default rate found more than Adam at any of three (`bench.clicks`).
-    optimizer = "adagrad" if experiment.task == "binary" and not experiment.few_numbers else "adam"
+    optimizer = "adagrad" if experiment.labels is Labels.BINARY and not experiment.few_numbers else "adam"
     slow = [f"optimizer: {{learning_rate: {_SLOW}}}   # low, so that the numbers themselves are learnt first"]
     return [
         "defaults:",
@@ -144,97 +127,10 @@ def _of_columns(experiment: Experiment) -> list[str]:
         f"name: {experiment.name}",
         f"task: {experiment.task}",
         *(slow if experiment.few_numbers else []),
-        *_data(experiment),
+        *data(experiment),
         *_tables(experiment, names, shared=model == "dlrm_concat"),
         *_features(experiment, names),
-        *_training(experiment.sample.rows, experiment.task),
-    ]
-
-
-def _recommendation(experiment: Experiment) -> list[str]:
-    """All but the head of an experiment on interactions of users with items."""
-    [user], [item] = experiment.columns(Role.USER), experiment.columns(Role.ITEM)
-    return [
-        "defaults:",
-        f"  - override /data: {experiment.sample.kind}",
-        "  - override /graph: recommendation    # a vector of each user and item, and a bias of each item",
-        "  - override /model: matrix_factorization_history    # a user is also the mean of the items that the user has",
-        "  - override /loss: sampled_softmax",
-        "  - override /optimizer: adam_recommendation",
-        "  - override /dense_optimizer: adam",
-        "",
-        f"name: {experiment.name}",
-        "task: recommendation",
-        *_data(experiment),
-        "features:",
-        f"  user: {{column: {quoted(user.name)}}}",
-        f"  item: {{column: {quoted(item.name)}}}",
-        "train:",
-        "  batch_size: 1024",
-        "  epochs: 100",
-        "  # Ends when the lists of the validation no longer improve, with the values of the best epoch.",
-        "  early_stopping: {patience: 10}",
-    ]
-
-
-def _classified_texts(experiment: Experiment, texts: ColumnFacts) -> list[str]:
-    """All but the head of an experiment that classifies texts."""
-    sample = experiment.sample
-    [label] = experiment.columns(Role.LABEL)
-    own = [] if sample.kind == "text" else [f"  text: {quoted(texts.name)}", f"  label: {quoted(label.name)}"]
-    return [
-        "defaults:",
-        "  - override /data: text",
-        "  - override /graph: null              # the table of words is below",
-        "  - override /model: bag_of_words  # model=text_cnn needs data.ngrams=1 features.words.max_sequence_length=64",
-        "  - override /optimizer: adam",
-        "  - override /dense_optimizer: adam",
-        "",
-        f"name: {experiment.name}",
-        "task: classification",
-        "data:",
-        f"  path: {_path(sample)}",
-        *own,
-        *_written(sample, _DELIMITERS_OF_TEXTS[sample.kind]),
-        *_split([], by_time=False),
-        '  # Words and punctuation marks, and pairs of neighbours, such as "not good".',
-        "  words: punctuation",
-        "  ngrams: 2",
-        *(_SHARED_ROW if sample.rows >= _MANY_TEXTS else ()),
-        "tables:",
-        "  # The sum of a text's vectors is divided by the square root of their number.",
-        f"  word: {{dim: 64, combiner: sqrtn, {_INITIALIZER}}}",
-        "features:",
-        "  words: {table: word}",
-        "train:",
-        "  batch_size: 64",
-        "  epochs: 30",
-        "  # Ends when the validation no longer improves, with the values of the best epoch.",
-        "  early_stopping: {patience: 3}",
-    ]
-
-
-def _ratings(experiment: Experiment, user: ColumnFacts, item: ColumnFacts) -> list[str]:
-    """All but the head of an experiment that predicts ratings, which users give items."""
-    return [
-        "defaults:",
-        f"  - override /data: {experiment.sample.kind}",
-        "  - override /graph: ratings           # a vector and a bias of each user and item",
-        "  - override /model: biased_dot",
-        "  - override /optimizer: sgd_ratings   # tuned for ratings of any scale, with this batch size",
-        "  - override /dense_optimizer: adam",
-        "",
-        f"name: {experiment.name}",
-        "task: regression",
-        *_data(experiment),
-        "features:",
-        f"  user: {{column: {quoted(user.name)}}}",
-        f"  item: {{column: {quoted(item.name)}}}",
-        "train:",
-        "  batch_size: 256",
-        "  epochs: 20",
-        "  standardize_labels: true   # one learning rate for labels of any scale",
-        "  early_stopping: {patience: 5}",
+        *_training(experiment.sample.rows, experiment.labels),
     ]
 
 
@@ -266,16 +162,21 @@ def _model(experiment: Experiment) -> str:
         return "mlp"
     embedded = [*experiment.columns(Role.TABLE), *experiment.columns(Role.BUCKETS)]
     vectors = len(embedded) + bool(experiment.columns(Role.NUMBER))
-    return "dlrm_concat" if experiment.task == "binary" and 2 < vectors <= _MOST_IN_PAIRS else "mlp"
+    return "dlrm_concat" if experiment.labels is Labels.BINARY and 2 < vectors <= _MOST_IN_PAIRS else "mlp"
 
 
-def _data(experiment: Experiment) -> list[str]:
+def data(experiment: Experiment, *, dates: bool = True) -> list[str]:
+    """The lines of `data`.
+
+    Args:
+        dates: whether columns are made of dates.
+    """
     sample = experiment.sample
     times, numbers = experiment.columns(Role.TIME), experiment.columns(Role.NUMBER)
     lists = [column for column in experiment.columns(Role.TABLE) if column.separator is not None]
-    lines = ["data:", f"  path: {_path(sample)}"]
+    lines = ["data:", f"  path: {path(sample)}"]
     if sample.kind == "csv":
-        lines += _written(sample)
+        lines += written(sample)
         if not sample.headed:
             lines.append("  # The file has no header line.")
             lines.append(f"  names: [{', '.join(map(quoted, sample.columns))}]")
@@ -287,16 +188,15 @@ def _data(experiment: Experiment) -> list[str]:
         lines.append(f"  timestamp: {quoted(times[0].name)}")
         if times[0].dates is not None and times[0].dates.format is not None and sample.kind == "csv":
             lines.append(f"  timestamp_format: {json.dumps(times[0].dates.format)}")
-    dates = [use for use in experiment.uses if made_of_dates(use, Role.TABLE) or made_of_dates(use, Role.NUMBER)]
-    if dates and experiment.pair is None:
+    made = [use for use in experiment.uses if made_of_dates(use, Role.TABLE) or made_of_dates(use, Role.NUMBER)]
+    if made and dates:
         lines += ["  # They make NAME_weekday, _month and _hour, and NAME_age, in days to the last date.", "  dates:"]
-        lines += [f"    {quoted(use.facts.name)}: {_of_dates(use.facts.dates)}" for use in dates if use.facts.dates]
+        lines += [f"    {quoted(use.facts.name)}: {_of_dates(use.facts.dates)}" for use in made if use.facts.dates]
     groups = [use.facts.name for use in experiment.uses if use.group]
-    lines += _split(
-        groups, by_time=bool(times), within=experiment.task == "recommendation" and not times, given=sample.parts
-    )
+    within = experiment.labels is None and not times
+    lines += split(groups, by_time=bool(times), within=within, given=sample.parts)
     if any(_rare(column) for column in experiment.columns(Role.TABLE)):
-        lines += _SHARED_ROW
+        lines += SHARED_ROW
     if numbers:
         lines += [
             "  # log1p where a few values are much larger than the others; all are standardized. Both are fitted on",
@@ -313,14 +213,14 @@ def _rare(column: ColumnFacts) -> bool:
     return column.estimated > _MANY_VALUES or 2 * column.distinct > column.present
 
 
-def _path(sample: Sample) -> str:
+def path(sample: Sample) -> str:
     """The file or folder, or the files of each split."""
     if not sample.parts:
         return quoted(str(sample.path.absolute()))
     return f"{{{', '.join(f'{split}: {quoted(str(file.absolute()))}' for split, file in sample.parts.items())}}}"
 
 
-def _written(sample: Sample, default: str = "") -> list[str]:
+def written(sample: Sample, default: str = "") -> list[str]:
     """How a text file is written, where that is not the default."""
     lines = [] if sample.delimiter == default else [f"  delimiter: {json.dumps(sample.delimiter)}"]
     lines += [] if sample.encoding == "utf-8" else [f"  encoding: {sample.encoding}"]
@@ -339,7 +239,8 @@ def _label(experiment: Experiment) -> list[str]:
     return lines if positive is None else [*lines, "  # The value that is label 1.", f"  positive: {quoted(positive)}"]
 
 
-def _split(groups: Sequence[str], *, by_time: bool, within: bool = False, given: Collection[str] = ()) -> list[str]:
+def split(groups: Sequence[str], *, by_time: bool, within: bool = False, given: Collection[str] = ()) -> list[str]:
+    """The line of `data.split`, with a comment."""
     if within:
         shares = "".join(f", {split}: 0.1" for split in ("validation", "test") if split not in given)
         return [
@@ -391,7 +292,7 @@ def _tables(experiment: Experiment, names: Mapping[str, str], *, shared: bool) -
         lines[0] += "."
     lines.append("tables:")
     lines.insert(-1, "# Small initial values: rare rows keep theirs, which are noise to the model.")
-    grouped = _grouped({name: f"{{dim: {dim}, {_INITIALIZER}}}" for name, dim in dims.items()})
+    grouped = _grouped({name: f"{{dim: {dim}, {INITIALIZER}}}" for name, dim in dims.items()})
     about = {names[column.name]: f"   # {_values(column)}" for column in columns}
     return [*lines, *(f"  {key}: {value}{about.get(key, '')}" for key, value in grouped.items())]
 
@@ -418,21 +319,25 @@ def _features(experiment: Experiment, names: Mapping[str, str]) -> list[str]:
     return [*lines, "features:", *(f"  {key}: {value}" for key, value in _grouped(entries).items())]
 
 
-def _training(rows: int, task: str) -> list[str]:
+def _training(rows: int, labels: Labels | None) -> list[str]:
     batch = 1024 if rows >= 200_000 else 256 if rows >= 5_000 else 32
     epoch = max(1, math.ceil(0.8 * rows / batch))
     short = epoch < _FEWEST_STEPS
     # The accuracy of a few hundred examples hardly changes while the model still learns.
-    judged = ", metric: log_loss" if task == "classification" else ""
+    judged = ", metric: log_loss" if labels is Labels.CLASS else ""
     # The log loss of a few dozen goes on improving while a model that knows them only becomes more certain.
-    if rows < _FEW_ROWS and task != "regression":
+    if rows < _FEW_ROWS and labels is not Labels.NUMBER:
         judged += f", min_delta: {_LEAST_GAIN}"
     return [
         "train:",
         f"  batch_size: {batch}",
         f"  epochs: {max(2, math.ceil(_STEPS / epoch))}",
         *([f"  evaluate_every: {_FEWEST_STEPS}   # steps; an epoch has {epoch}"] if short else []),
-        *(["  standardize_labels: true   # one learning rate for labels of any scale"] if task == "regression" else []),
+        *(
+            ["  standardize_labels: true   # one learning rate for labels of any scale"]
+            if labels is Labels.NUMBER
+            else []
+        ),
         "  # Ends when the validation no longer improves, with the values of the best evaluation.",
         f"  early_stopping: {{patience: {5 if short else 2}{judged}}}",
     ]

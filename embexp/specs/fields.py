@@ -43,6 +43,8 @@ class Field:
         commands: of `embexp`, by name: what it does, and the path of what has `main` and `HELP`.
         recognises: a function from a path of data to the first experiment of what the field knows as a whole, see
             `cli.first_experiment.Recognised`, or None; "": nothing.
+        first_experiment: a function from columns and their task to the lines of a first experiment that are this
+            field's own, see `cli.first_experiment.Experiment`, or None; "": tables of columns serve.
         configs: the folder of its YAML files, one folder a group, next to the module of the record; "": there is none.
             Shipped files are in those of embexp.
     """
@@ -59,6 +61,7 @@ class Field:
     exports: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     recognises: str = ""
+    first_experiment: str = ""
     configs: str = ""
 
 

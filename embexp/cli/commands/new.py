@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError, ConfigError, DataError, RunError, plural
+from embexp.specs import tasks
 from embexp.specs.fields import fields, imported
+from embexp.specs.tasks import Labels
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -118,20 +120,21 @@ def main(arguments: Sequence[str]) -> int:
     except (ConfigError, DataError) as error:
         raise _refused(error) from error
     columns = facts(found)
-    by_form = None if options.task == "recommendation" else found.label
+    unlabelled = options.task is not None and tasks.named(options.task).labels is None
+    by_form = None if unlabelled else found.label
     options.label = options.label or by_form
     category, number, ignore, time, group = (_columns(options, columns, name) for name in _OF_COLUMNS)
     wishes = column_uses.Wishes(category, number, ignore, next(iter(time), None), next(iter(group), None))
     pair = None
-    if options.label is None and options.task in (None, "recommendation"):
+    if options.label is None and (options.task is None or unlabelled):
         pair = column_uses.interaction(columns, wishes)
         if options.task is None and column_uses.label_candidates(columns):
             pair = None
     if options.label is None and pair is None:
         _show(found, [column_uses.Use(column, (column_uses.Role.OUT,)) for column in columns], decided=False)
-        if options.task == "recommendation":
+        if unlabelled:
             rule = "which columns are the user and the item? Give --group USER --category ITEM"
-            raise CommandLineError(f"embexp new: --task recommendation: {rule}")
+            raise CommandLineError(f"embexp new: --task {options.task}: {rule}")
         raise CommandLineError(f"embexp new: --label COLUMN is missing\n    {_suggestion(columns)}")
     if pair is not None:
         predicted = column_uses.Prediction(
@@ -292,7 +295,7 @@ def _uses(
     splits_text = sample.kind == "csv"
     uses = partial(column_uses.uses, columns, label.name, rows=sample.rows, wishes=wishes)
     holds_texts = sample.holds_texts and not label.missing  # data=text leaves out no rows
-    if holds_texts and (predicted.task == "classification" or (predicted.task == "binary" and not asked)):
+    if holds_texts and (predicted.labels is Labels.CLASS or (predicted.labels is Labels.BINARY and not asked)):
         try:
             texts = uses(splits_text=True)
         except CommandLineError:
@@ -300,7 +303,7 @@ def _uses(
         if column_uses.only_text(texts) is not None:
             why = f"{label.distinct} classes of texts, and nothing else to predict them from"
             return (
-                predicted if predicted.task == "classification" else column_uses.Prediction("classification", why)
+                predicted if predicted.labels is Labels.CLASS else column_uses.Prediction("classification", why)
             ), texts
     return predicted, uses(splits_text=splits_text)
 
@@ -390,7 +393,7 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
     if sample.kind == "adjacency":
         files = ", ".join(f"{file.name} for {split}" for split, file in sample.parts.items())
         form = "; ".join(filter(None, ["adjacency lists, each line a user and all its items", files]))
-    elif sample.kind == "text":
+    elif sample.begins_with_labels:
         between = "a tab" if sample.delimiter == "\t" else "a blank"
         form = f"texts, a line each, behind a label and {between}, {sample.encoding}"
     elif sample.kind == "csv":

@@ -293,6 +293,11 @@ class Sample:
         return alike(pa.array(sorted(spelled), pa.large_string()))
 
     @property
+    def begins_with_labels(self) -> bool:
+        """Whether it is text of which each line begins with its label."""
+        return self.kind == "text"
+
+    @property
     def holds_texts(self) -> bool:
         """Whether `data=text` reads it: lines of texts, or one file of CSV, Parquet or JSON Lines, by its name."""
         if self.kind == "text":

@@ -18,4 +18,5 @@ FIELD = Field(
         "deepfm": f"{_SPECS}:DeepFM",
         "dcn_v2": f"{_SPECS}:DCNv2",
     },
+    first_experiment="embexp.fields.columns.first_experiment:lines",
 )

@@ -27,4 +27,5 @@ FIELD = Field(
             f"{_HERE}.command:COMMAND",
         )
     },
+    first_experiment="embexp.fields.recommendation.first_experiment:lines",
 )

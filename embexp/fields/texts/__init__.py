@@ -8,4 +8,5 @@ FIELD = Field(
     described="labelled texts, and word vectors",
     data={"text": f"{_SPECS}:Text", "skipgram": f"{_SPECS}:SkipGram"},
     models={"bag_of_words": f"{_SPECS}:BagOfWords", "text_cnn": f"{_SPECS}:TextCNN"},
+    first_experiment="embexp.fields.texts.first_experiment:lines",
 )
