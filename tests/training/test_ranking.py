@@ -18,13 +18,13 @@ from embexp.fields.graphs.tasks import RANKING
 from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Direction
 from embexp.training import ranking
-from embexp.training.ranking import KnownAnswers, Queries
+from embexp.training.ranking import KnownAnswers
 
 Query = tuple[list[float], int, set[int]]
 
 
-def evaluate(predictions: Any, queries: Queries) -> dict[str, float]:
-    return rank_metrics.metrics(ranking.ranks_of_queries(predictions, queries), queries.predict_head)
+def evaluate(predictions: Any, known: KnownAnswers, predict_head: np.ndarray, entities: int) -> dict[str, float]:
+    return rank_metrics.metrics(ranking.ranks_of_queries(predictions, known, entities), predict_head)
 
 
 def lists(known: list[set[int]]) -> ListColumn:
@@ -63,7 +63,7 @@ def test_metrics_by_their_definitions(queries: list[Query], batch: int, filled: 
         for part in (shown[start : start + batch] for start in range(0, len(queries), batch))
     ]
     known = answers_of([known for _, _, known in queries])
-    found = evaluate(batches, Queries(known, np.array(predict_head), len(queries[0][0])))
+    found = evaluate(batches, known, np.array(predict_head), len(queries[0][0]))
 
     def mean(values: list[Fraction]) -> float:
         return float(sum(values) / len(values))
@@ -114,7 +114,7 @@ def test_named_ranks(scores: list[float], answer: int, known: set[int], rank: fl
 def test_a_model_that_scores_everything_alike_gains_nothing() -> None:
     """Its MRR is that of the middle of 101 places; the optimistic rank would give it an MRR of 1."""
     answers = np.arange(101)
-    found = evaluate([(answers, np.zeros((101, 101)))], Queries(answers_of([set()] * 101), np.zeros(101, bool), 101))
+    found = evaluate([(answers, np.zeros((101, 101)))], answers_of([set()] * 101), np.zeros(101, bool), 101)
     assert found["mrr"] == pytest.approx(1 / 51, rel=1e-15)
     assert (found["hits_at_10"], found["mean_rank"]) == (0.0, 51.0)
 
@@ -128,8 +128,8 @@ def test_scores_that_are_no_numbers_have_no_rank() -> None:
 def test_every_metric_has_a_name_and_a_direction() -> None:
     answers, half = np.zeros(2, np.int64), np.array([False, True])
     names = metric_specs.metrics_of(RANKING)
-    better = evaluate([(answers, np.float32([[2, 1, 1]] * 2))], Queries(answers_of([set()] * 2), half, 3))
-    worse = evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], Queries(answers_of([set()] * 2), half, 3))
+    better = evaluate([(answers, np.float32([[2, 1, 1]] * 2))], answers_of([set()] * 2), half, 3)
+    worse = evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], answers_of([set()] * 2), half, 3)
     assert tuple(better) == names
     assert (metric_specs.watched(RANKING, None), metric_specs.headline(RANKING)) == ("mrr", "mrr")
     for name in names:
@@ -139,6 +139,6 @@ def test_every_metric_has_a_name_and_a_direction() -> None:
 
 def test_queries_without_predictions_are_not_passed_over() -> None:
     with pytest.raises(ValueError, match="3 queries, but predictions for 1"):
-        evaluate([(np.zeros(1), np.zeros((1, 2)))], Queries(answers_of([set()] * 3), np.zeros(3, bool), 2))
+        evaluate([(np.zeros(1), np.zeros((1, 2)))], answers_of([set()] * 3), np.zeros(3, bool), 2)
     with pytest.raises(ValueError, match="no queries"):
-        evaluate([], Queries(answers_of([]), np.zeros(0, bool), 2))
+        evaluate([], answers_of([]), np.zeros(0, bool), 2)
