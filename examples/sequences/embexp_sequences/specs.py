@@ -17,6 +17,7 @@ from embexp.specs.models import Shapes
 from embexp.specs.tasks import CANDIDATES
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
 
 HISTORY, LENGTH = "history", "length"
@@ -109,6 +110,11 @@ class Sequences(Source):
     def dense_columns(self) -> tuple[str, ...]:
         """`length`."""
         return (LENGTH,)
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Another task."""
+        if spec.task != NEXT_ITEM:
+            yield Fault(scope.path, self.kind, f"task {spec.task} is not about histories", "choose task=next_item")
 
     def rows(self, path: str) -> CSV:
         """The rows of a file."""
