@@ -165,8 +165,9 @@ def test_checkpoint_grow(train: Train, tmp_path: Path) -> None:
 
 
 def test_sweeps_over_losses(settings: Sequence[str], tmp_path: Path) -> None:
-    command("run", "-m", *settings, f"model.loss={','.join(LOSSES)}", f"hydra.sweep.dir={tmp_path}")
-    jobs = json.loads((tmp_path / "sweep.json").read_text())["jobs"]
+    sweep = tmp_path / "sweep"
+    command("run", "-m", *settings, f"model.loss={','.join(LOSSES)}", f"hydra.sweep.dir={sweep}")
+    jobs = json.loads((sweep / "sweep.json").read_text())["jobs"]
     assert [job["status"] for job in jobs] == ["completed"] * 3
 
 
