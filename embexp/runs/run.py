@@ -38,7 +38,6 @@ from embexp.system.parallel import Progress, if_long, quiet
 from embexp.training import loop
 from embexp.training.listeners import Listener, MetricsFile
 from embexp.training.loop import PERFECT_TIMES, EarlyStopping, Outcome, Replay, StoppedBy
-from embexp.vectors import quality
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def complete(
         RunError: the run fails for a reason in the data, a file or the machine.
     """
     spec = prepared.requested
-    tests = quality.read_tests(spec.output.vectors.files)
+    tests = _vector_tests(spec)
     check_memory(prepared)
     saving.check_room(prepared, folder)
     listeners, progress = observer.listeners(), observer.progress
@@ -168,6 +167,15 @@ def complete(
             kept = final_step if spec.output.plots else None
             digest = _finish(spec.checkpoint, folder, summary, tracking, observer, plotted=kept)
     return RunResult(folder.path, summary, digest)
+
+
+def _vector_tests(spec: RunSpec) -> Mapping[str, Sequence[Any]]:
+    """The tests of the vectors of tables that a config names, by kind."""
+    if not spec.output.vectors.files:
+        return {}
+    from embexp.vectors import quality
+
+    return quality.read_tests(spec.output.vectors.files)
 
 
 def train(

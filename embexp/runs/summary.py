@@ -15,7 +15,6 @@ from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DivergedError
 from embexp.freezing import watching
 from embexp.records.folder import RunFolder
-from embexp.runs import table_vectors
 from embexp.runs.evaluations import Evaluated
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
@@ -26,7 +25,6 @@ from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
 from embexp.training.loop import Outcome
 from embexp.vectors.pretrained.tables import PretrainedTable
-from embexp.vectors.write import write_projector_config, write_projector_table
 
 Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Metrics by the name of a baseline and by split."""
@@ -62,6 +60,8 @@ def _fits(ended: Ended, progress: Progress) -> Mapping[str, Any]:
 def _vectors(ended: Ended, progress: Progress) -> Mapping[str, Any]:
     if not any(ended.tests.values()):
         return {}
+    from embexp.runs import table_vectors
+
     vocabularies = ended.prepared.data.vocabularies
     tables = {name: (table, vocabularies[name]) for name, table in ended.started.execution.tables.items()}
     return {"vectors": table_vectors.evaluated(tables, ended.tests, progress)}
@@ -308,6 +308,8 @@ def write_projector_files(prepared: Prepared, started: Started, directory: Path)
     Raises:
         OSError: a file can't be written.
     """
+    from embexp.vectors.write import write_projector_config, write_projector_table
+
     tables, shapes = started.execution.tables, {}
     for name, table in tables.items():
         vocabulary, policy = prepared.data.vocabularies[name], prepared.tables.policies[name]

@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from functools import partial, reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from embexp.fields.columns.specs import DLRM, FM, DCNv2, DeepFM, Dot
-from embexp.runs.serving import FeatureModel, Pieces, feature_model
 from embexp.specs.models import DENSE
 from embexp.specs.tasks import Labels
 from embexp.system import native
 from embexp.training import models
 from embexp.training.models import Head
+
+if TYPE_CHECKING:
+    from embexp.runs.serving import FeatureModel, Pieces
 
 _DEVIATION = 0.01
 """Of the initial factors of dense features: products of many large vectors would dwarf the rest."""
@@ -354,6 +356,8 @@ def _pairs(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 def model(pieces: Pieces) -> FeatureModel:
     """The model of a run, with the outputs of its task."""
+    from embexp.runs.serving import feature_model
+
     classes = tuple(pieces.run.summary.get("classes", ()))
     labels, outputs = pieces.run.spec.task.labels, _number
     if labels is Labels.BINARY:
