@@ -76,7 +76,7 @@ class Linear(DenseModel):
     scale: float = 1.0
 ''',
     "models.py": '''\
-from embexp.training.models import layers
+from embexp.fields.parts import layers
 
 
 def linear(model, activations, head):

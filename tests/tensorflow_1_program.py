@@ -181,7 +181,7 @@ def check_partitioned(case: str, resource: bool) -> None:
     parted(3, MATRIX)
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
-        saver = v1.train.Saver(write_version=1 if case == "V1" else 2)
+        saver = v1.train.Saver()
         path = saver.save(session, f"parted-{case}-{resource}")
     with tf.Graph().as_default(), v1.Session() as session:
         variable = parted(4, MATRIX * 0)

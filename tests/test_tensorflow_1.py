@@ -14,7 +14,7 @@ CHECKS = {
     "frozen": ["range", "list", "empty list", "array", "mask", "tensor", "placeholder"],
     "fill": ["scaffold", "scaffold, local", "assign", "placeholder_feed", "variable_load", "constant"],
     "checkpoint": ["name", "object"],
-    "partitioned": ["V1", "V2"],
+    "partitioned": ["V2"],
     "monitored": ["name", "object"],
     "estimator": ["scaffold"],
     "api": ["run"],

@@ -133,7 +133,10 @@ class CustomInit(NamedCode, InitMethod):
     runtimes = (FUNCTION, SESSION, ESTIMATOR)
 
 
-Init = Annotated[ConstantInGraph | PlaceholderFeed | Scaffold | VariableLoad | Assign | MemoryMap | CustomInit, BY_KIND]
+Init = Annotated[
+    ConstantInGraph | PlaceholderFeed | Scaffold | VariableLoad | Assign | MemoryMap | CustomInit,
+    BY_KIND,
+]
 _KINDS = {method.model_fields["kind"].default: method for method in get_args(get_args(Init)[0])}
 METHODS: dict[str, type[InitMethod]] = {kind: method for kind, method in _KINDS.items() if method is not CustomInit}
 """The init methods of embexp, by kind."""

@@ -356,7 +356,7 @@ def _no_predictions(spec: RunSpec) -> Iterator[Fault]:
 
 def _several_labels(spec: RunSpec) -> Iterator[Fault]:
     """Weights, where examples have several labels, and a task that takes one."""
-    if not spec.data.further_labels:
+    if not getattr(spec.data, "further_labels", ()):
         return
     rule = "examples with several labels have no weights"
     if (weight := getattr(spec.data, "weight", None)) is not None:

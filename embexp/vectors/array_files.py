@@ -344,7 +344,7 @@ def read_checkpoint(path: Path, wanted: Wanted) -> Stored:
     """One tensor of a checkpoint, by its prefix, its `.index` file or its folder.
 
     Raises:
-        DataError: there is none, it can't be read_tensor, or doesn't hold the one matrix.
+        DataError: there is none, it can't be read, or doesn't hold the one matrix.
     """
     index = bundle_index.find(path)
     if index is None:
@@ -356,7 +356,7 @@ def read_tensor(index: Path, key: str | None) -> Stored:
     """One tensor of a checkpoint; see `stored_tensor`.
 
     Raises:
-        DataError: it can't be read_tensor, or doesn't hold the one matrix.
+        DataError: it can't be read, or doesn't hold the one matrix.
     """
     if not index.is_file():
         raise DataError(f"{index}: found no such file, expected the index of a checkpoint")
@@ -367,7 +367,7 @@ def checkpoint_tensors(index: Path) -> dict[str, Entry]:
     """All checkpoint_tensors of a checkpoint, by their keys without the end that all keys of an object-based one share.
 
     Raises:
-        DataError: its index can't be read_tensor, or it is incremental, so that it has some rows of its matrices only.
+        DataError: its index can't be read, or it is incremental, so that it has some rows of its matrices only.
     """
     if (base := increments.link(prefix_of(index)).base) is not None:
         raise DataError(
@@ -386,7 +386,7 @@ def stored_tensor(index: Path, checkpoint_tensors: Mapping[str, Entry], key: str
         key: of the tensor, with or without the end that all keys of an object-based one share; None: the only matrix.
 
     Raises:
-        DataError: it can't be read_tensor, or doesn't hold the one matrix.
+        DataError: it can't be read, or doesn't hold the one matrix.
     """
     shapes = {each: entry.shape for each, entry in checkpoint_tensors.items()}
     key = only_key(index, shapes, None if key is None else key.removesuffix(KEY_END), "tensor")

@@ -306,8 +306,8 @@ def test_vectors_are_not_read_from_it(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"step_00000002: found an incremental checkpoint, .* since step_00000001, expected"
     ):
-        vectors.read(directories[2] / "checkpoint.index", "embedding/item")
-    assert vectors.read(directories[0] / "checkpoint.index", "embedding/item").rows == ROWS
+        vectors.read_tensor(directories[2] / "checkpoint.index", "embedding/item")
+    assert vectors.read_tensor(directories[0] / "checkpoint.index", "embedding/item").rows == ROWS
 
 
 def test_tensorflow_does_not_take_it_for_a_whole_one(tmp_path: Path) -> None:

@@ -27,9 +27,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str
         table = v1.get_variable("net/table", initializer=MATRIX, use_resource=True)
         v1.get_variable("parted", [50, 10], initializer=v1.ones_initializer(), partitioner=v1.fixed_size_partitioner(3))
         session.run(v1.global_variables_initializer())
-        for version in (1, 2):
-            (folder / f"saver{version}").mkdir()
-            v1.train.Saver(write_version=version).save(session, str(folder / f"saver{version}" / "c"))
+        (folder / "saver").mkdir()
+        v1.train.Saver().save(session, str(folder / "saver" / "c"))
         ours = checkpoints.save(folder / "names" / "c", [table], kind="name")
     other = {"net": {"rows": tf.Variable(MATRIX, name="table")}, "count": tf.Variable([1, 2])}
     objects = tf.train.Checkpoint(tf.train.Checkpoint(net=tf.train.Checkpoint(**other["net"]))).write(str(folder / "o"))
@@ -38,8 +37,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str
     weights.embeddings.assign(MATRIX)
     keras.Sequential([keras.Input((3,)), weights]).save_weights(folder / "k.weights.h5")
     return {
-        "Saver": (folder / "saver2" / "c", "net/table"),
-        "V1": (folder / "saver1" / "c", "net/table"),
+        "Saver": (folder / "saver" / "c", "net/table"),
         "names": (ours, "net/table"),
         "path": (Path(objects), "net/rows"),
         "key": (Path(objects), "net/rows/.ATTRIBUTES/VARIABLE_VALUE"),
@@ -49,7 +47,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras, as it saves
-@pytest.mark.parametrize("source", ["Saver", "V1", "names", "path", "key", "variable", "Keras"])
+@pytest.mark.parametrize("source", ["Saver", "names", "path", "key", "variable", "Keras"])
 def test_every_init_method_takes_it(saved: dict[str, tuple[Path, str]], source: str) -> None:
     rows = checkpoints.tensor(*saved[source])
     assert (rows.rows, rows.dim, rows.dtype) == (50, 10, np.float32)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from embexp.errors import DataError
 from embexp.system.tensor_bundle.index import read_index
 from embexp.system.tensor_bundle.tensor import Tensor
-from embexp.system.tensor_bundle.writer import BundleWriter
+from embexp.system.tensor_bundle.writer import BundleWriter, merge
 
 
 def written(prefix: Path, matrices: dict[str, np.ndarray]) -> None:
@@ -161,7 +161,7 @@ def test_slices_of_several_processes_are_one_tensor_and_are_copied_as_one_piece(
         writer.add_slices("m", (20, 3), own, (rows[start : start + 3] for start in range(0, len(rows), 3)))
         contents.append(writer.finish_shard())
     index = tmp_path / "c.index"
-    writer.merge(index, contents, {"m": (1, (20, 3), [(0, 4), (4, 8), (8, 20)])})
+    merge(index, contents, {"m": (1, (20, 3), [(0, 4), (4, 8), (8, 20)])})
     entry = read_index(index)["m"]
     assert [piece.shape[0] for piece in entry.pieces] == [4, 4, 12]
     copier = BundleWriter(tmp_path / "copy")
@@ -173,4 +173,4 @@ def test_slices_of_several_processes_are_one_tensor_and_are_copied_as_one_piece(
     for prefix in ("c", "copy"):
         np.testing.assert_array_equal(tf.train.load_checkpoint(str(tmp_path / prefix)).get_tensor("m"), values)
     with pytest.raises(ValueError, match="are missing"):
-        writer.merge(index, contents, {"m": (1, (20, 3), [(0, 20)])})
+        merge(index, contents, {"m": (1, (20, 3), [(0, 20)])})
