@@ -27,12 +27,13 @@ from embexp.config.messages import (
 from embexp.config.selections import choices
 from embexp.errors import Code, Fault
 
-_LONGEST_KEY = 80
 _QUOTED = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 _DIGITS = re.compile(rf"(?<!\w)\d(?:_?\d){{{MOST_DIGITS},}}(?!\w)")
 """A whole number that is too long."""
 _TIMES = {2: "twice", 3: "three times"}
 _FORMS = "an override is KEY=VALUE, +KEY=VALUE, ++KEY=VALUE or ~KEY"
+_KEY = re.compile(r"[+~]{0,2}[\w./@-]+")
+_NAMES = re.compile(r"(?:[A-Za-z_][\w-]*|\d+)(?:[./@:](?:[A-Za-z_][\w-]*|\d+))*", re.ASCII)
 _OF_TABLES = ("initializer", "optimizer", "pretrained", "init", "freeze")
 """Groups that a table has, at keys of the same name."""
 _KEYED_BY_NAME = ("tables", "features")
@@ -43,49 +44,35 @@ _NUMERIC = "data.dense_features"
 
 def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tuple[list[Override], list[Fault]]:
     """Parses overrides; invalid ones, and ones with several values unless `sweeping`, become faults."""
-    parsed, faults = [], []
-    for text in texts:
-        override = _parsed(loader, text)
-        if isinstance(override, Override) and override.is_sweep_override() and not sweeping:
+    whole, faults = _whole(texts)
+    parsed = []
+    for text in whole:
+        found = _parsed(loader, text)
+        if isinstance(found, Override) and found.is_sweep_override() and not sweeping:
             value = text.partition("=")[2]
-            override = _of_several(override.get_key_element(), value, override, loader.permission.caller)
-        if isinstance(override, Fault):
-            faults.append(override)
+            found = _of_several(found.get_key_element(), value, found, loader.permission.caller)
+        if isinstance(found, Fault):
+            faults.append(found)
         else:
-            parsed.append(override)
+            parsed.append(found)
     return parsed, faults
 
 
 def _parsed(loader: Loader, text: str) -> Override | Fault:
-    key, equals, value = text.lstrip("+~").partition("=")
-    if not key or not (equals or text.startswith("~")):
-        remedy, shown = f"write {key or 'KEY'}={value or 'VALUE'}", format_value(value) if value else "no value"
-        return Fault(key[:_LONGEST_KEY], shown, _FORMS, remedy)
+    if (fault := _fault(text)) is not None:
+        return fault
+    _, key, value = _parts(text)
     if (number := _DIGITS.search(_QUOTED.sub("", text))) is not None:
         rule = f"a number has at most {MOST_DIGITS} digits, and this one has {len(number[0].replace('_', '')):,}"
         return Fault(key, format_value(value), rule, "quote it if it is a text")
-    too_deep = Fault(key[:_LONGEST_KEY], "nested", f"values can be nested at most {DEEPEST} levels deep")
+    too_deep = Fault(key[:80], "nested", f"values can be nested at most {DEEPEST} levels deep")
     try:
         override = loader.parse(text)
     except RecursionError:
         return too_deep
     except OverrideParseException:
-        mended = f"{key}={in_quotes(value)}"
-        if not _can_be(loader, mended):
-            rule = "a key is names with single dots between them: ASCII letters, digits and underscores, a letter first"
-            return Fault(key, format_value(value), rule, "write the key so; a list is set as a whole")
-        remedy = f"if it is a text, quote it: {loader.permission.caller.typed([mended])}"
-        return Fault(key, value, "it can't be read as a number, a name, a list or a mapping", remedy, fix=(mended,))
+        return _fault_of_value(loader, key, value)
     return too_deep if max(key.count("."), _depth(override.value())) > DEEPEST else override
-
-
-def _can_be(loader: Loader, text: str) -> bool:
-    """Whether Hydra can read a text as an override."""
-    try:
-        loader.parse(text)
-    except OverrideParseException:
-        return False
-    return True
 
 
 def repeated(parsed: Iterable[Override]) -> Iterator[Fault]:
@@ -122,6 +109,91 @@ def is_selection(folders: Folders, override: Override) -> bool:
     if override.is_hydra_override():
         return True
     return folders.is_group(override.key_or_group) and not isinstance(override.value(), dict)
+
+
+def _fault(text: str) -> Fault | None:
+    """The fault of a word that lacks a key or an =, or whose key is none; None: it has both."""
+    prefix, key, value = _parts(text)
+    if not text:
+        return Fault("", "''", _FORMS, "leave the empty argument out", fix=("",))
+    if not key:
+        rule = "the key is missing" if value or "=" in text else _FORMS
+        return Fault("", format_value(text), rule, f"write KEY={value or 'VALUE'}")
+    if text[0] in "–—":
+        return Fault(text, "an option", "it begins with a typographic dash", f"write -{text[1:]}, with a hyphen")
+    if "+" in prefix and prefix not in ("+", "++"):
+        remedy = f"write ++{key}={value}, which sets a key or adds it"
+        return Fault(key, format_value(value), _FORMS, remedy, fix=(f"++{key}={value}",))
+    if "=" not in text and "~" not in prefix:
+        name, _, rest = text.partition(":")
+        meant = f"{name}={rest}" if rest else ""
+        shown, fix = format_value(rest) if rest else "no value", (meant,) if rest else ()
+        return Fault(name, shown, _FORMS, f"write {meant or f'{key}=VALUE'}", fix=fix)
+    if re.search(r"[*?{]", key):
+        rule = "an override sets one name, and patterns are for files"
+        remedy = "in the file, give the value to one name, and let the pattern refer to it: ${tables.C1.dim}"
+        return Fault(key, format_value(value), rule, remedy)
+    if value.startswith("="):
+        meant = f"{key}={value.lstrip('=')}"
+        return Fault(key, format_value(value), _FORMS, f"write {meant}, with one =", fix=(meant,))
+    return None
+
+
+def _fault_of_value(loader: Loader, key: str, value: str) -> Fault:
+    """The fault of an override whose value Hydra can't read."""
+    caller = loader.permission.caller
+    if not _NAMES.fullmatch(key):
+        rule = "a key is names with single dots between them: ASCII letters, digits and underscores, a letter first"
+        return Fault(key, format_value(value), rule, "write the key so; a list is set as a whole")
+    for end in ("'", '"', "]", "}", ")"):
+        if _can_be(loader, mended := f"{key}={value}{end}"):
+            return Fault(key, value, f"{end} is missing at its end", f"write {caller.typed([mended])}", fix=(mended,))
+    rule, shell = "a text with such characters needs quotes", ", and the word for the shell"
+    shell = shell if caller is Caller.COMMAND_LINE else ""
+    if value.startswith(("[", "{")):
+        return Fault(key, value, rule, f"quote the texts in it{shell}")
+    mended = f"{key}={in_quotes(value)}"
+    return Fault(key, value, rule, f"quote the value{shell}: {caller.typed([mended])}", fix=(mended,))
+
+
+def _can_be(loader: Loader, text: str) -> bool:
+    """Whether Hydra can read a text as an override."""
+    try:
+        loader.parse(text)
+    except OverrideParseException:
+        return False
+    return True
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    """The signs before the key, the key, and the value."""
+    found = re.fullmatch(r"([+~]*)([^=]*)=?(.*)", text, re.DOTALL)
+    return found.groups() if found else ("", text, "")  # type: ignore[return-value]
+
+
+def _whole(texts: Iterable[str]) -> tuple[list[str], list[Fault]]:
+    """The words that stand for themselves, and a fault for each override that blanks have made several words."""
+    found: list[list[str]] = []
+    for word in texts:
+        before = "".join(found[-1]) if found else ""
+        key, sign, value = before.partition("=")
+        goes_on = _KEY.fullmatch(key) and (
+            (not value or value.endswith(",")) and "=" not in word and not word.startswith(("~", "-"))
+            if sign
+            else word.startswith("=")
+        )
+        if goes_on:
+            found[-1].append(word)
+        else:
+            found.append([word])
+    faults = []
+    for words in found:
+        if len(words) > 1:
+            key, _, value = "".join(words).partition("=")
+            rule = "blanks separate the words of a command line, so this is not one override"
+            mended = f"{key}={value}"
+            faults.append(Fault(key, value, rule, f"write {mended}, without blanks", fix=(mended,)))
+    return [words[0] for words in found if len(words) == 1], faults
 
 
 def with_additions(loader: Loader, selections: Sequence[Override]) -> list[Override]:
