@@ -27,8 +27,10 @@ _NOTEBOOK = re.compile(r"(\]\((?:[\w./-]+/)?\w+)\.ipynb(#[\w-]+)?\)")
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds the programs that pages link to, which are outside of docs/, and a page and pictures of each notebook."""
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        files.append(File.generated(config, f"examples/{path.name}.txt", abs_src_path=str(path)))
+    examples = ROOT / "examples"
+    for path in sorted([*examples.glob("*.py"), *examples.glob("*/README.md")]):
+        name = path.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, f"{name}.txt", abs_src_path=str(path)))
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         for name, content in notebook_pages(path).items():
             files.append(File.generated(config, f"notebooks/{name}", content=content))

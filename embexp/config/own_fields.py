@@ -44,14 +44,11 @@ def take_in(
             raise ConfigError([Fault(KEY, repr(path), why, remedy(path))])
         if faults := user_code.faults_of_function(path, KEY):
             raise ConfigError(faults)
-        if (known := fields.named(path)) is not None and user_code.forget_changed(_code(known)):
+        known = fields.named(path)
+        if user_code.forget_changed(user_code.read_package(path, () if known is None else known.paths())):
             fields.remove(path)
-        user_code.forget_changed(_code(fields.add(path)))  # which notes what it is now
+        user_code.note_imported(user_code.read_package(path, fields.add(path).paths()))
     return replace(folders, brought=tuple(map(Path, fields.configs()))) if named else folders
-
-
-def _code(origin: fields.Origin) -> user_code.UserCode:
-    return user_code.read_package(origin.path, origin.paths())
 
 
 def _named(folders: Folders, config_name: str, overrides: Sequence[str]) -> Sequence[Any]:

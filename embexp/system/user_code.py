@@ -397,6 +397,11 @@ def forget_changed(code: UserCode) -> bool:
     return changed
 
 
+def note_imported(code: UserCode) -> None:
+    """Notes which code this process has imported, see `forget_changed`."""
+    _IMPORTED.update({name: file.digest for name, file in code.files.items()})
+
+
 def described(error: BaseException) -> str:
     """Type, message and the innermost line of the user's code, since a fault is shown without a stack trace."""
     frames = traceback.extract_tb(error.__traceback__)

@@ -4,7 +4,7 @@ Vectors in safetensors files. The form: 8 bytes with the length of a JSON header
 tensors. It is read here rather than with the package of that name, which does not report the place of a tensor, so that
 nothing could be mapped. Source: https://github.com/huggingface/safetensors#format
 
-Vectors in TensorFlow checkpoints, name-based or object-based, read_tensor without TensorFlow.
+Vectors in TensorFlow checkpoints, name-based or object-based, read without TensorFlow.
 """
 
 from __future__ import annotations
@@ -378,7 +378,7 @@ def checkpoint_tensors(index: Path) -> dict[str, Entry]:
 
 
 def stored_tensor(index: Path, checkpoint_tensors: Mapping[str, Entry], key: str | None) -> Stored:
-    """One tensor of a checkpoint whose index has been read_tensor, mapped. Its checksum is compared by `Stored.check`.
+    """One tensor of a checkpoint whose index has been read, mapped. Its checksum is compared by `Stored.check`.
 
     Args:
         index: the `.index` file.

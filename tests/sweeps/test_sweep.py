@@ -183,7 +183,7 @@ def test_a_fault_of_one_job_names_it(command: Command) -> None:
     [
         ("optimizer=sgd,adagat", "optimizer = 'adagat'"),
         ("trian.epochs=1,2", "trian.epochs = 1"),
-        ("seed=1,", "quote it"),
+        ("seed=1,", "quote the value"),
     ],
 )
 def test_typos_of_sweeps(override: str, match: str, command: Command, elsewhere: Path) -> None:
