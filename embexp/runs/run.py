@@ -127,7 +127,7 @@ def complete(
         RunError: the run fails for a reason in the data, a file or the machine.
     """
     spec = prepared.requested
-    tests = _vector_tests(spec)
+    tests = _vector_tests(spec.output.vectors.files)
     check_memory(prepared)
     saving.check_room(prepared, folder)
     listeners, progress = observer.listeners(), observer.progress
@@ -169,13 +169,13 @@ def complete(
     return RunResult(folder.path, summary, digest)
 
 
-def _vector_tests(spec: RunSpec) -> Mapping[str, Sequence[Any]]:
-    """The tests of the vectors of tables that a config names, by kind."""
-    if not spec.output.vectors.files:
+def _vector_tests(files: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[Any]]:
+    """The tests of vectors in files, by kind."""
+    if not files:
         return {}
     from embexp.vectors import quality
 
-    return quality.read_tests(spec.output.vectors.files)
+    return quality.read_tests(files)
 
 
 def train(
