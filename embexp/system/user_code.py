@@ -393,7 +393,7 @@ def forget_changed(code: UserCode) -> bool:
     if changed := any(_IMPORTED.get(name, file.digest) != file.digest for name, file in files.items()):
         for name in files:
             sys.modules.pop(name, None)
-    _IMPORTED.update({name: file.digest for name, file in files.items()})
+    note_imported(code)
     return changed
 
 

@@ -1,8 +1,6 @@
 """Tables whose reader gives Arrow arrays of the types that the file's values have: Parquet, JSON Lines, rows in memory.
 
-pyarrow is imported once there is a file to open.
-
-Parquet files; list columns hold several values per example. pyarrow is imported once there is a file to open.
+List columns of Parquet hold several values per example. pyarrow is imported once there is a file to open.
 """
 
 from __future__ import annotations
