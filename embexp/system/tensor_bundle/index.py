@@ -349,18 +349,6 @@ def wire_number(message: Fields, field: int, default: int = 0) -> int:
     return value
 
 
-def wire_text(message: Fields, field: int) -> str:
-    """A field that is a string; empty where it is absent.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    (value, *_) = message.get(field, [b""])
-    if not isinstance(value, bytes):
-        raise ValueError("a protocol buffer in it is not of the form expected")
-    return value.decode("utf-8")
-
-
 def find(path: Path) -> Path | None:
     """The `.index` file of a checkpoint named by its prefix, its index or its folder; None: it is no checkpoint.
 
