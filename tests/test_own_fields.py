@@ -42,6 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
     monkeypatch.setattr(fields, "_teller", None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it would be taken for a file of the same size and second
     stranger.write_package(tmp_path)
     stranger.write_data(tmp_path)
     yield tmp_path

@@ -25,6 +25,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
@@ -389,12 +390,15 @@ def forget_changed(code: UserCode) -> bool:
 
     Otherwise a run would use other code than it records. Returns whether a file has changed.
     """
-    files = code.files
-    if changed := any(_IMPORTED.get(name, file.digest) != file.digest for name, file in files.items()):
-        for name in files:
+    changed = [file.path for name, file in code.files.items() if _IMPORTED.get(name, file.digest) != file.digest]
+    for path in changed:  # Python takes the old bytecode for a file of the same size and the same second
+        with suppress(OSError):
+            os.remove(importlib.util.cache_from_source(path))
+    if changed:
+        for name in code.files:
             sys.modules.pop(name, None)
     note_imported(code)
-    return changed
+    return bool(changed)
 
 
 def note_imported(code: UserCode) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -102,3 +104,15 @@ def test_other_files_and_the_place_do_not(project: Path, tmp_path: Path, monkeyp
 def test_a_source_that_can_not_be_parsed_counts_all_the_same(project: Path) -> None:
     written(project, {"beside.py": "def f(:\n"})
     assert user_code.read_user_code("beside:f").files["beside"].content == b"def f(:\n"
+
+
+def test_a_changed_file_of_the_same_size_and_time_is_not_taken_from_its_bytecode(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for value in (1, 2, 3):
+        written(project, {"quick.py": f"def value(): return {value}\n"})
+        os.utime(project / "quick.py", (1, 1))
+        assert user_code.NamedFunction("model", "quick:value", {}, "")() == value
+    sys.modules.pop("quick")
