@@ -66,6 +66,7 @@ _PATHS = (
     "output.cache",
     *(f"output.vectors.{kind}" for kind in ("similarity", "analogies", "categories")),
     "restore.path",
+    "parent.path",
     *_PATHS_OF_TABLES,
     *(f"tables.*.{path}" for path in _PATHS_OF_TABLES),
 )

@@ -111,7 +111,8 @@ def content_id(
     Args:
         data_digest: of the data's content.
         pretrained_digests: of the content of pretrained files, by the config path of their setting, such as
-            `tables.item.pretrained`; a file that no table takes rows from has none.
+            `tables.item.pretrained`; a file that no table takes rows from has none. Of what the run takes over from its
+            parent under `parent`.
         freeze_digests: of the content of files that freeze policies name, by path.
         restored_digest: of the checkpoint that variables are restored from.
     """
@@ -122,6 +123,8 @@ def content_id(
     for name in tasks.settings_of_others(spec.task):
         content.pop(name, None)
     content["restore"]["path"] = restored_digest
+    if "parent" in content:
+        content["parent"]["path"] = pretrained_digests.get("parent")
     content["data"].pop("fetch", None)  # how the files came here
     if "path" in content["data"]:
         content["data"]["path"] = data_digest

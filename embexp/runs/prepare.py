@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,17 @@ from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.data import datasets, leaks, numbers, together
 from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
+from embexp.data.contract import Contract
 from embexp.data.examples import ExampleWeights
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import Scan, scan, seen_once
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.errors import ConfigError, DataError, RunError, VocabularyError, plural
+from embexp.errors import ConfigError, DataError, Fault, RunError, VocabularyError, plural
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts, TablePolicy
-from embexp.records import identity
+from embexp.records import identity, inventory
 from embexp.records.folder import RunFolder, around, check_checkpoint, code_of, named_functions
 from embexp.records.identity import Identity
 from embexp.specs import footprint
@@ -60,6 +61,7 @@ class Data:
         candidates: what answers are chosen from, as the task has it; None: it predicts labels.
         shares: by table and split, how many values have a row of their own; only of tokens and buckets.
         weights: of the examples in training; None: all count the same.
+        contract: what the run takes over from its parent; None: it has none.
     """
 
     columns: Columns
@@ -69,6 +71,7 @@ class Data:
     candidates: Any = None
     shares: Shares = field(default_factory=dict)
     weights: ExampleWeights | None = None
+    contract: Contract | None = None
 
     @property
     def training_examples(self) -> int:
@@ -94,6 +97,7 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
         RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features, spec.tables, task=spec.task)
+    contract = contract_of(spec, columns, shared)
     with reading(together.facts(spec.data)) as workers:
         found = scan(
             spec.data,
@@ -102,6 +106,7 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
             interactions=spec.task.of_interactions,
             progress=progress,
             workers=workers,
+            contract=contract,
         )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
@@ -119,11 +124,58 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
                 encoded.check_weights(own, rows, split)
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
-    data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights)
+    data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, contract=contract)
     if not spec.task.data:
         return with_histories(data)
     completed: Data = imported(spec.task.data)(spec, data)
     return completed
+
+
+def contract_of(spec: RunSpec, columns: Columns, shared: Mapping[str, str]) -> Contract | None:
+    """What a run takes over from its parent; None: it has none.
+
+    Args:
+        shared: by table, the name of its vocabulary.
+
+    Raises:
+        NotARunError: there is no finished run.
+        ConfigError: the parent has another task, or other rows for missing, rare and unknown values.
+        DataError: a record of the parent is damaged.
+    """
+    if spec.parent.path is None:
+        return None
+    parent = earlier.open_run(Path(spec.parent.path), cache=caching.cache_folder(spec.output.cache))
+    if faults := list(_broken_contract(spec, parent.spec, columns, shared)):
+        raise ConfigError(faults)
+    vocabularies: dict[str, Vocabulary] = {}
+    for table, name in shared.items():
+        if table in parent.tables and name not in vocabularies:
+            vocabularies[name] = parent.vocabulary(table)
+    classes = tuple(parent.summary.get("classes", ()))
+    return Contract(vocabularies, classes, fitted_numbers(parent.folder, columns))
+
+
+def _broken_contract(spec: RunSpec, parent: RunSpec, columns: Columns, shared: Mapping[str, str]) -> Iterator[Fault]:
+    """Settings that the parent has otherwise, and on which the meaning of rows, labels and numbers depends."""
+    rule = "the run that this one goes on from"
+    if parent.task != spec.task:
+        yield Fault("task", str(spec.task), f"{rule} has task {parent.task}", f"set task={parent.task}")
+        return
+    before, groups = columns_of(parent.data, parent.features, parent.tables, task=parent.task)
+    for name, column in before.dense_settings.items():
+        if columns.dense_settings.get(name) != column:
+            settings = column.described or "as it is"
+            yield Fault("data.dense_features", name, f"{rule} has this column, {settings}", "give it the same settings")
+    for name in columns.dense:
+        if name not in before.dense:
+            yield Fault("data.dense_features", name, f"{rule} does not have this column", "leave it out")
+    for table, group in groups.items():
+        mine, theirs = columns.rules.get(shared.get(table, "")), before.rules.get(group)
+        if mine is None or theirs is None:
+            continue
+        for key in ("unknown", "missing", "rare", "oov_buckets", "hash_buckets"):
+            if (was := getattr(theirs, key)) != (now := getattr(mine, key)):
+                yield Fault(f"tables.{table}.vocabulary.{key}", str(now), f"{rule} has {was}", f"leave it at {was}")
 
 
 def with_histories(data: Data) -> Data:
@@ -200,6 +252,37 @@ def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, .
 
 
 @dataclass(frozen=True)
+class Ancestor:
+    """The run that another one goes on from.
+
+    Attributes:
+        inventory: SHA-256 of its inventory.json.
+        steps: of its training, and of those of the runs before it, back to the first.
+        links: how many runs there are before the one that goes on, back to the first.
+    """
+
+    path: Path
+    run_id: str
+    inventory: str | None
+    steps: int
+    links: int
+
+    @staticmethod
+    def of(parent: EarlierCheckpoint) -> Ancestor:
+        """Reads what its summary says."""
+        summary = parent.summary
+        before = summary.get("parent") or {"steps": 0, "links": 0}
+        kept = parent.spec.train.early_stopping.final_step(int(summary["steps"]), summary.get("best_step"))
+        digest = inventory.digest_of(parent.folder.path)
+        steps = int(before["steps"]) + kept
+        return Ancestor(parent.folder.path, str(summary["run_id"]), digest, steps, int(before["links"]) + 1)
+
+    def as_json(self) -> dict[str, Any]:
+        """What the summary of the run that goes on has of it."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+@dataclass(frozen=True)
 class PreparedTables:
     """The tables of a run: their sizes, initial values and freeze policies.
 
@@ -229,6 +312,7 @@ class Prepared:
         restored: index of the checkpoint, or the file of weights, that variables are restored from; None: none are.
         identity: what decides its bits; None where an earlier run of the study, on which it depends, has not run yet.
         code: of the user's own model, if it has one.
+        ancestor: the run that this one goes on from; None: there is none.
     """
 
     requested: RunSpec
@@ -240,6 +324,7 @@ class Prepared:
     restored: Path | None = None
     identity: Identity | None = None
     code: UserCode | None = None
+    ancestor: Ancestor | None = None
 
     @property
     def run_id(self) -> str | None:
@@ -250,6 +335,14 @@ class Prepared:
     def spec(self) -> RunSpec:
         """The requested spec, with every dim settled by the data and the pretrained files."""
         return self.tables.spec
+
+    def earlier_vocabulary(self, table: str) -> Vocabulary | None:
+        """The vocabulary that a table had in the run that this one goes on from; None: it had none."""
+        contract = self.data.contract
+        if contract is None:
+            return None
+        _, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables, task=self.spec.task)
+        return contract.vocabularies.get(shared[table])
 
     @property
     def warnings(self) -> list[str]:
@@ -373,6 +466,7 @@ def prepare(
         restored_digest = None if restored is None else _digest_of_checkpoint(restored, cache=cache)
         code = code_of(named_functions(spec), own_fields(spec))
         known = {**pretrained.digests, **(dict.fromkeys(dense_from, dense.digest) if dense is not None else {})}
+        known |= {} if data.contract is None else {"parent": data.contract.digest}
         named = {spec.freeze_path(name): spec.freeze_of(name).files for name in spec.tables}
         frozen = _file_digests(named, cache=cache)
         content = identity.content_id(spec, data.scan.digest, known, frozen, restored_digest)
@@ -393,7 +487,8 @@ def prepare(
         evaluate_every=train.evaluate_every,
         resets=any(table.reset is not None for table in settled.tables.values()),
     )
-    return Prepared(spec, data, tables, runtime, schedule, dense, restored, found, code)
+    ancestor = None if spec.parent.path is None or dense is None else Ancestor.of(dense)
+    return Prepared(spec, data, tables, runtime, schedule, dense, restored, found, code, ancestor)
 
 
 def prepare_tables(

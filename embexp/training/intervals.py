@@ -12,6 +12,7 @@ seconds, whatever the number of examples.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,9 +31,42 @@ def unheard(done: float) -> None:
     """Shows nothing."""
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What a bootstrap draws again.
+
+    Attributes:
+        measured: the metrics of some rows of `count`.
+    """
+
+    measured: Measured
+    count: int
+
+
+class Intervals(dict[str, Interval]):
+    """Intervals of metrics by name, or how far their ends are from the metrics.
+
+    Attributes:
+        drawn: what they were computed of, for comparisons of pairs.
+    """
+
+    drawn: tuple[Drawn, ...] = ()
+
+    @classmethod
+    def of(cls, found: Mapping[str, Interval], *drawn: Drawn) -> Intervals:
+        """Intervals of something that was drawn."""
+        made = cls(found)
+        made.drawn = drawn
+        return made
+
+    def with_others(self, others: Intervals) -> Intervals:
+        """These, and those of further metrics."""
+        return Intervals.of({**self, **others}, *self.drawn, *others.drawn)
+
+
 def bootstrap(
     measured: Measured, rows: np.ndarray, count: int, generator: np.random.Generator, progress: Progress = unheard
-) -> dict[str, Interval]:
+) -> Intervals:
     """Deviations of the metrics of resamples from their mean, at both ends.
 
     Args:
@@ -49,11 +83,40 @@ def bootstrap(
         if len(values) > RESAMPLES // 2:  # it is undefined in resamples of a single class
             low, high = (np.percentile(values, _LEVEL) - np.mean(values)) * shrink
             found[name] = [float(low), float(high)]
-    return found
+    return Intervals.of(found, Drawn(measured, count))
 
 
-def around(metrics: Mapping[str, float], deviations: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
+def around(metrics: Mapping[str, float], deviations: Mapping[str, Sequence[float]]) -> Intervals:
     """Intervals around metrics, of those that have both."""
-    return {
+    found = {
         name: [metrics[name] + ends[0], metrics[name] + ends[1]] for name, ends in deviations.items() if name in metrics
     }
+    return Intervals.of(found, *getattr(deviations, "drawn", ()))
+
+
+def differences(
+    before: Sequence[Drawn], after: Sequence[Drawn], seed: int, progress: Progress = unheard
+) -> dict[str, Interval]:
+    """How far the ends of the interval of a metric's difference, after less before, are from it.
+
+    Both are measured of the same resamples of the same rows, so what makes a row hard for both cancels.
+
+    Args:
+        before: of the evaluation of a model.
+        after: of that of another model, on the same rows in the same order.
+    """
+    found: dict[str, Interval] = {}
+    for mine, theirs in zip(after, before, strict=True):
+        if mine.count != theirs.count:
+            raise ValueError(f"pairs are of the same rows: {mine.count} and {theirs.count}")
+        generator, rows = np.random.default_rng(seed), np.arange(mine.count)
+        some = np.sort(generator.choice(rows, MOST, replace=False)) if len(rows) > MOST else rows
+
+        def measured(
+            rows: np.ndarray, counts: np.ndarray, now: Measured = mine.measured, then: Measured = theirs.measured
+        ) -> Mapping[str, float]:
+            first, second = then(rows, counts), now(rows, counts)
+            return {name: second[name] - first[name] for name in second if name in first}
+
+        found |= bootstrap(measured, some, mine.count, generator, progress)
+    return found

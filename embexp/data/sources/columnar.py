@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from embexp.data.contract import Contract
     from embexp.data.examples import Encoded, Examples
     from embexp.data.files.arrow_table import ParquetTable
     from embexp.data.files.frames import InMemory
@@ -36,11 +37,13 @@ class TokenSource(Source):
     Attributes:
         other: a file, or folder, of the same form, which needs no columns of the split; None: the source's own.
         classes: names of the classes of a finished run, by label; empty: they follow from the labels.
+        contract: what the run goes on from; None: nothing.
     """
 
     data: DividedData
     other: Path | None = field(default=None, kw_only=True)
     classes: Sequence[str] = field(default=(), kw_only=True)
+    contract: Contract | None = field(default=None, kw_only=True)
 
     def files_of_splits(self) -> dict[str, int]:
         """Entries of `Layout.files` of each split, where files are given for validation or test; else empty."""
@@ -71,14 +74,16 @@ class TokenSource(Source):
             [name, bucket.column, bucket.table, bucket.settings.model_dump(mode="json")]
             for name, bucket in columns.buckets.items()
         ]
-        return {"vocabularies": rules, **({"buckets": buckets} if buckets else {})}
+        known = {} if self.contract is None else {"contract": self.contract.digest}
+        return {"vocabularies": rules, **({"buckets": buckets} if buckets else {}), **known}
 
     def learn(self, columns: Columns, encoded: Encoded, folder: Path, *, progress: Progress) -> None:
         """Writes vocabularies and rows."""
         from embexp.data.vocabularies import token_rows
 
         rules = {table: self._rules(columns, table) for table in encoded.layout.token_tables}
-        token_rows.learn(encoded, rules, columns.buckets, folder, progress=progress)
+        known = {} if self.contract is None else self.contract.vocabularies
+        token_rows.learn(encoded, rules, columns.buckets, folder, known=known, progress=progress)
 
     def _rules(self, columns: Columns, table: str) -> VocabularyRules:
         found = columns.rules.get(table, self.data.token_rules)

@@ -25,7 +25,7 @@ from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN
 from embexp.system.parallel import Progress, quiet
 from embexp.training import intervals, ranking
 from embexp.training.baseline import Reference, approached
-from embexp.training.intervals import MOST, Interval, bootstrap, unheard
+from embexp.training.intervals import MOST, Intervals, bootstrap, unheard
 from embexp.training.loop import Predictor
 from embexp.training.ranking import KnownAnswers
 
@@ -317,7 +317,7 @@ class RankingEvaluator(Evaluator):
 
 def of_queries(
     ranks: np.ndarray, predict_head: np.ndarray, seed: int, progress: Callable[[float], object] = unheard
-) -> dict[str, Interval]:
+) -> Intervals:
     """Intervals of the metrics of `metrics.metrics`, by name; queries are drawn again."""
     generator = np.random.default_rng(seed)
 
