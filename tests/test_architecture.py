@@ -16,7 +16,7 @@ ALLOWED = {
     "__init__": "api errors freezing rows strategies",
     "__main__": "cli",
     "api": "config errors records reports runs specs sweeps system training",
-    "checkpoints": "errors system tables vectors",
+    "checkpoints": "data errors system tables",
     "cli": "checkpoints config data errors freezing records reports runs specs strategies sweeps system"
     " training vectors",
     "config": "data errors records specs system vectors",

@@ -564,24 +564,22 @@ class DenseValues:
             self.assign()
 
 
-def read_dense(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
+def read_dense(parts: Any, index: Path, *, same_optimizer: bool, random: bool = False) -> DenseValues:
     """Reads the values of a dense part from an earlier checkpoint, matched by their place in model and optimizer.
 
     Args:
         parts: a `tf.train.Checkpoint` with model, optimizer, random and step, all of whose variables exist.
         index: the `.index` file of the earlier checkpoint.
         same_optimizer: whether the optimizers are of the same kind, so that slots can be restored.
+        random: whether random generators, such as those of dropout, go on from where they were.
 
     Raises:
         CheckpointError: weights differ in number or shape; the message lists them all.
         DataError: the checkpoint is damaged.
     """
     weights, slots = _variables(parts)
-    stored = {
-        key.removesuffix(KEY_END): values
-        for key, values in increments.tensors(increments.chain(prefix_of(index))).items()
-        if not key.startswith(_OTHER_PARTS)
-    }
+    every = increments.tensors(increments.chain(prefix_of(index)))
+    stored = {key.removesuffix(KEY_END): each for key, each in every.items() if not key.startswith(_OTHER_PARTS)}
     stored_slots = {
         key: values
         for key, values in stored.items()
@@ -594,6 +592,9 @@ def read_dense(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
             " again, or set pretrained.dense=false to begin with a new dense part"
         )
     values = [(variable, _checked(stored_weights[key])) for key, variable in weights.items()]
+    if random:
+        states = {f"random/{place}{KEY_END}": variable for place, variable in enumerate(parts.random)}
+        values += [(variable, _checked(every[key])) for key, variable in states.items() if key in every]
     fresh = [key for key in slots if key not in stored_slots or _shape(slots[key]) != stored_slots[key].entry.shape]
     if not slots or not weights:
         return DenseValues(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from embexp.data.numbers import FittedColumn
 from embexp.data.vocabularies.token_keys import places_in, sorted_places
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError
-from embexp.specs.vocabularies import VocabularyRules
+from embexp.specs.vocabularies import Row, UnknownPolicy, VocabularyRules
 from embexp.system import digests
 
 
@@ -39,7 +40,7 @@ class Contract:
     @cached_property
     def digest(self) -> str:
         """Digest of all that follows for the data of a run."""
-        content = {
+        content: dict[str, Any] = {
             "vocabularies": {name: each.digest for name, each in self.vocabularies.items()},
             "classes": list(self.classes),
             "numbers": [column.as_json() for column in self.numbers],
@@ -70,8 +71,15 @@ def _begins_with(vocabulary: Vocabulary, earlier: Vocabulary) -> bool:
     return same and bool(vocabulary.known.slice(0, len(earlier.known)).equals(earlier.known))
 
 
+def of_file(tokens: pa.LargeStringArray, rules: VocabularyRules) -> TokenVocabulary:
+    """The vocabulary with the tokens of a file, in their order, and rows for others as rules say."""
+    oov = rules.oov_buckets if rules.unknown is UnknownPolicy.OOV else 0
+    missing = 0 if rules.missing is Row.OWN_ROW else None
+    return TokenVocabulary(tokens, np.zeros(len(tokens), np.int64), oov, missing_frequency=missing)
+
+
 def grown(
-    earlier: Vocabulary, tokens: pa.LargeStringArray, counts: np.ndarray, rules: VocabularyRules
+    earlier: Vocabulary, tokens: pa.LargeStringArray, counts: np.ndarray, rules: VocabularyRules, *, grows: bool = True
 ) -> tuple[Vocabulary, np.ndarray]:
     """A vocabulary with further tokens behind those that it has, and the int64 row of each token; -1: none.
 
@@ -83,12 +91,14 @@ def grown(
         tokens: distinct; an empty one stands for missing values and gets no row as a token.
         counts: int64, how often each is in the training split.
         rules: how often a further token has to be there, and how many rows of tokens there may be.
+        grows: whether further tokens get rows; else they have none, as those that are too rare.
     """
     if not isinstance(earlier, TokenVocabulary):
         return earlier, earlier.rows(tokens)
     places = places_in(earlier.known, tokens)
     empty = pc.equal(tokens, "").to_numpy(zero_copy_only=False)
     new = np.flatnonzero((places < 0) & ~empty & (counts >= max(1, rules.min_frequency)))
+    new = new if grows else new[:0]
     free = None if rules.max_size is None else max(0, rules.max_size - len(earlier.known))
     order = new[sorted_places(tokens.take(pa.array(new)), counts[new])[:free]]
     further = tokens.take(pa.array(order))

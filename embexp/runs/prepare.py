@@ -468,6 +468,8 @@ def prepare(
         known = {**pretrained.digests, **(dict.fromkeys(dense_from, dense.digest) if dense is not None else {})}
         known |= {} if data.contract is None else {"parent": data.contract.digest}
         named = {spec.freeze_path(name): spec.freeze_of(name).files for name in spec.tables}
+        rules = {f"tables.{name}.vocabulary.path": table.vocabulary.path for name, table in spec.tables.items()}
+        named |= {place: (path,) for place, path in rules.items() if path is not None}
         frozen = _file_digests(named, cache=cache)
         content = identity.content_id(spec, data.scan.digest, known, frozen, restored_digest)
         of_files = {"data": data.scan.digest, **known, **frozen}
@@ -605,7 +607,7 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
 
 
 def _file_digests(named: Mapping[str, Iterable[str]], *, cache: Path) -> dict[str, str]:
-    """Digest of each file that freeze policies name, by its path.
+    """Digest of each file that freeze policies and vocabularies name, by its path.
 
     Args:
         named: the files, by the config path that names them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +16,7 @@ from embexp.data.files.table_files import Files
 from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Columnar, DividedData, Parquet
-from embexp.specs.vocabularies import Steps, VocabularyRules
+from embexp.specs.vocabularies import SettledRules, Steps, settled
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress, at_once, quiet
 
@@ -70,6 +71,9 @@ class TokenSource(Source):
     def learning_key(self, columns: Columns) -> Mapping[str, Any]:
         """The rules of vocabularies, and buckets."""
         rules = {table: self._rules(columns, table).model_dump(mode="json") for table in columns.ids.values()}
+        for rule in rules.values():
+            if "path" in rule:
+                rule["path"] = hashlib.sha256(Path(rule["path"]).read_bytes()).hexdigest()
         buckets = [
             [name, bucket.column, bucket.table, bucket.settings.model_dump(mode="json")]
             for name, bucket in columns.buckets.items()
@@ -79,16 +83,22 @@ class TokenSource(Source):
 
     def learn(self, columns: Columns, encoded: Encoded, folder: Path, *, progress: Progress) -> None:
         """Writes vocabularies and rows."""
+        from embexp.data.contract import of_file
         from embexp.data.vocabularies import token_rows
+        from embexp.data.vocabularies.vocabulary import tokens_of_file
 
         rules = {table: self._rules(columns, table) for table in encoded.layout.token_tables}
         known = {} if self.contract is None else self.contract.vocabularies
-        token_rows.learn(encoded, rules, columns.buckets, folder, known=known, progress=progress)
+        files = {table: Path(rule.path) for table, rule in rules.items() if rule.path is not None}
+        steps = self.data.token_steps or ()
+        given = {table: of_file(tokens_of_file(path, steps), rules[table]) for table, path in files.items()}
+        token_rows.learn(encoded, rules, columns.buckets, folder, known=known, given=given, progress=progress)
 
-    def _rules(self, columns: Columns, table: str) -> VocabularyRules:
-        found = columns.rules.get(table, self.data.token_rules)
-        assert found is not None  # sources of tokens have rules
-        return found
+    def _rules(self, columns: Columns, table: str) -> SettledRules:
+        if (found := columns.rules.get(table)) is not None:
+            return found
+        assert self.data.token_rules is not None  # sources of tokens have rules
+        return settled(self.data.token_rules, ())
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """Those that `learn` made from the training split."""

@@ -41,6 +41,7 @@ def learn(
     folder: Path,
     *,
     known: Mapping[str, Vocabulary] = MappingProxyType({}),
+    given: Mapping[str, Vocabulary] = MappingProxyType({}),
     progress: Progress,
 ) -> None:
     """Writes vocabularies made from the training split, and the examples with rows of the tables for codes.
@@ -49,6 +50,7 @@ def learn(
         rules: which tokens get a row, by vocabulary.
         folder: where to; the splits are there already.
         known: vocabularies of the run that this one goes on from, to which tokens are added.
+        given: vocabularies whose tokens files name.
 
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
@@ -59,8 +61,8 @@ def learn(
 
     def of_table(table: str) -> tuple[np.ndarray, np.ndarray]:
         tokens = read_tokens(encoded.folder, layout, table)
-        if table in known:
-            vocabulary, rows = grown(known[table], tokens, counted[table], rules[table])
+        if (earlier := given.get(table, known.get(table))) is not None:
+            vocabulary, rows = grown(earlier, tokens, counted[table], rules[table], grows=table not in given)
         else:
             vocabulary, rows = with_rows(tokens, counted[table], rules[table])
         vocabulary.write(folder / f"vocabulary.{layout.token_tables.index(table)}")
