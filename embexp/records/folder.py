@@ -174,7 +174,7 @@ class RunFolder:
         return {name: run for name, run in self._stages().items() if run.summary.exists()}
 
     def _stages(self) -> dict[str, RunFolder]:
-        return {name: RunFolder(self.path / name) for name in studies.folders()}
+        return {name: RunFolder(self.path / name) for name in studies.folders(self.path)}
 
     def recorded_spec(self) -> RunSpec:
         """The spec of the run, or of the study.

@@ -51,7 +51,8 @@ def evaluate_parent(
         measured, found = evaluator.split(data, split), Details()
         assert measured is not None  # the split has examples
         closer = part(progress, done / sum(sizes.values()), (done + size) / sum(sizes.values()))
-        metrics[split], details[split] = measured(runtime, closer, found), found
+        with intervals.drawn_later():
+            metrics[split], details[split] = measured(runtime, closer, found), found
         done += size
     return Before(metrics, details)
 
@@ -76,7 +77,6 @@ def as_json(prepared: Prepared, before: Before, evaluated: Evaluated) -> dict[st
     return {
         **prepared.ancestor.as_json(),
         "metrics": before.metrics,
-        "intervals": {split: each.get("intervals", {}) for split, each in before.details.items()},
         "differences": differences,
         "tables": {name: each for name in prepared.spec.tables if (each := rows_of(prepared, name))},
     }

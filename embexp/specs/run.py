@@ -41,7 +41,7 @@ from embexp.specs.parent import Parent, is_absent
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
 from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Sweep, Train
 from embexp.specs.strategies import CPU, Strategy
-from embexp.specs.studies import NoStudy
+from embexp.specs.studies import DailyStudy, NoStudy
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
 from embexp.specs.tracking import NoTracking, Tracking
@@ -50,7 +50,7 @@ _BROUGHT: Mapping[str, tuple[str, tuple[type[Choice], ...]]] = {
     "data": ("data", SOURCES),
     "model": ("models", (MLP, KerasModel)),
     "loss": ("losses", (LossOfTask, CustomLoss)),
-    "study": ("studies", (NoStudy,)),
+    "study": ("studies", (NoStudy, DailyStudy)),
 }
 """What fields bring to keys of a spec: the group of `Field`, and the choices of the core."""
 

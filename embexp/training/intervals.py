@@ -11,7 +11,9 @@ seconds, whatever the number of examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,10 +39,18 @@ class Drawn:
 
     Attributes:
         measured: the metrics of some rows of `count`.
+        order: int64 [count], the rows in the order in which they are measured fastest; None: it does not matter.
     """
 
     measured: Measured
     count: int
+    order: np.ndarray | None = None
+
+    def of_counts(self, counts: np.ndarray) -> Mapping[str, float]:
+        """The metrics of all rows, of which each counts so often, int64 [count]; rows that count 0 are left out."""
+        rows = np.arange(self.count) if self.order is None else self.order
+        rows = rows[counts[rows] > 0]
+        return self.measured(rows, counts[rows])
 
 
 class Intervals(dict[str, Interval]):
@@ -65,13 +75,23 @@ class Intervals(dict[str, Interval]):
 
 
 def bootstrap(
-    measured: Measured, rows: np.ndarray, count: int, generator: np.random.Generator, progress: Progress = unheard
+    measured: Measured,
+    rows: np.ndarray,
+    count: int,
+    generator: np.random.Generator,
+    progress: Progress = unheard,
+    *,
+    order: np.ndarray | None = None,
 ) -> Intervals:
-    """Deviations of the metrics of resamples from their mean, at both ends.
+    """Deviations of the metrics of resamples from their mean, at both ends; none inside `drawn_later`.
 
     Args:
         rows: those that are drawn again, of `count`.
+        order: see `Drawn`.
     """
+    drawn = Drawn(measured, count, order)
+    if _LATER.get():
+        return Intervals.of({}, drawn)
     samples: dict[str, list[float]] = {}
     for done in range(RESAMPLES):
         progress(done / RESAMPLES)
@@ -83,7 +103,20 @@ def bootstrap(
         if len(values) > RESAMPLES // 2:  # it is undefined in resamples of a single class
             low, high = (np.percentile(values, _LEVEL) - np.mean(values)) * shrink
             found[name] = [float(low), float(high)]
-    return Intervals.of(found, Drawn(measured, count))
+    return Intervals.of(found, drawn)
+
+
+_LATER = ContextVar("drawn later", default=False)
+
+
+@contextmanager
+def drawn_later() -> Iterator[None]:
+    """Within the block, nothing is drawn: intervals are those of no metric, and can be compared."""
+    token = _LATER.set(True)
+    try:
+        yield
+    finally:
+        _LATER.reset(token)
 
 
 def around(metrics: Mapping[str, float], deviations: Mapping[str, Sequence[float]]) -> Intervals:
@@ -113,9 +146,11 @@ def differences(
         some = np.sort(generator.choice(rows, MOST, replace=False)) if len(rows) > MOST else rows
 
         def measured(
-            rows: np.ndarray, counts: np.ndarray, now: Measured = mine.measured, then: Measured = theirs.measured
+            rows: np.ndarray, counts: np.ndarray, now: Drawn = mine, then: Drawn = theirs
         ) -> Mapping[str, float]:
-            first, second = then(rows, counts), now(rows, counts)
+            times: np.ndarray = np.zeros(now.count, np.int64)
+            times[rows] = counts
+            first, second = then.of_counts(times), now.of_counts(times)
             return {name: second[name] - first[name] for name in second if name in first}
 
         found |= bootstrap(measured, some, mine.count, generator, progress)

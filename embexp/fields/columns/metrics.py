@@ -396,7 +396,7 @@ def intervals_of_examples(
 
     most = min(MOST, max(1000, _RESAMPLED_CELLS // (1 if z.ndim == 1 else z.shape[1])))
     drawn = np.sort(generator.choice(len(y), most, replace=False)) if len(y) > most else np.arange(len(y))
-    found = bootstrap(measured, order[drawn], len(y), generator, progress)
+    found = bootstrap(measured, order[drawn], len(y), generator, progress, order=order)
     if measures.groups is None:
         return found
     _, group = np.unique(measures.groups, return_inverse=True)
