@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,8 @@ class Contract:
         vocabularies: by the name of the vocabulary, see `columns_of`.
         classes: names of classes by label; empty: labels are numbers.
         numbers: what was fitted to numeric columns; empty: they are used as they are.
-        unseen: by vocabulary, int64 [tokens]: in how many runs in a row, the last one included, a token was not seen.
+        unseen: by vocabulary of tokens, int64 [tokens]: in how many runs in a row, the last one included, the training
+            split lacked a token.
         gone_after: runs without a token after which its row goes; None: never.
     """
 
@@ -49,26 +50,72 @@ class Contract:
             content["gone"] = [self.gone_after, {name: each.tolist() for name, each in self.unseen.items()}]
         return digests.of_json(content)
 
+    def remaining(self, name: str, tokens: pa.LargeStringArray, counts: np.ndarray) -> Vocabulary:
+        """A vocabulary without the tokens whose rows go, as they were not seen for long.
+
+        Args:
+            tokens: of the new data, distinct.
+            counts: int64, how often each is in the training split.
+        """
+        earlier = self.vocabularies[name]
+        if self.gone_after is None or not isinstance(earlier, TokenVocabulary):
+            return earlier
+        places = places_in(earlier.known, tokens)
+        stay = self.unseen[name] + 1 < self.gone_after
+        stay[places[(places >= 0) & (counts > 0)]] = True
+        return _with_tokens(earlier, stay)
+
+    def before(self, name: str, now: Vocabulary) -> Vocabulary:
+        """What the rows of a vocabulary that has grown stood for before; those of tokens that went are not there."""
+        earlier = self.vocabularies[name]
+        if not isinstance(earlier, TokenVocabulary) or not isinstance(now, TokenVocabulary):
+            return earlier
+        return _with_tokens(earlier, _contained(earlier, now))
+
+    def unseen_after(self, name: str, now: TokenVocabulary) -> np.ndarray:
+        """The entry of `unseen` for a run that goes on from the one whose vocabulary has grown, int64 [tokens]."""
+        earlier = self.vocabularies[name]
+        assert isinstance(earlier, TokenVocabulary)
+        found: np.ndarray = np.zeros(len(now.known), np.int64)
+        stayed = self.unseen[name][_contained(earlier, now)]
+        found[: len(stayed)] = stayed + 1
+        found[now.known_frequencies > 0] = 0
+        return found
+
     def check(self, vocabularies: Mapping[str, Vocabulary]) -> None:
         """Checks that the rows that a run's tables had still stand for the same.
 
         Raises:
             DataError: they do not: the source makes its vocabularies in a way of its own.
         """
-        for name, earlier in self.vocabularies.items():
-            if not _begins_with(vocabularies[name], earlier):
+        for name in self.vocabularies:
+            if not self._holds(name, vocabularies[name]):
                 raise DataError(
                     f"the rows of table {name} would stand for other values than in the run that this one goes on"
                     " from: its source of data makes its vocabulary anew. Only data=csv, parquet, jsonl, recbole and"
                     " text can go on with other data"
                 )
 
+    def _holds(self, name: str, now: Vocabulary) -> bool:
+        earlier = self.vocabularies[name]
+        if not isinstance(now, TokenVocabulary) or not isinstance(earlier, TokenVocabulary):
+            return now.digest == earlier.digest
+        stayed = earlier.known if self.gone_after is None else earlier.known.filter(pa.array(_contained(earlier, now)))
+        same = [kind for _, kind, _ in now.special] == [kind for _, kind, _ in earlier.special]
+        return same and bool(now.known.slice(0, len(stayed)).equals(stayed))
 
-def _begins_with(vocabulary: Vocabulary, earlier: Vocabulary) -> bool:
-    if not isinstance(vocabulary, TokenVocabulary) or not isinstance(earlier, TokenVocabulary):
-        return vocabulary.digest == earlier.digest
-    same = [kind for _, kind, _ in vocabulary.special] == [kind for _, kind, _ in earlier.special]
-    return same and bool(vocabulary.known.slice(0, len(earlier.known)).equals(earlier.known))
+
+def _contained(earlier: TokenVocabulary, now: TokenVocabulary) -> np.ndarray:
+    """Bool [tokens of `earlier`]: whether the other one has a row for it."""
+    return places_in(now.known, earlier.known) >= 0
+
+
+def _with_tokens(vocabulary: TokenVocabulary, stay: np.ndarray) -> TokenVocabulary:
+    return replace(
+        vocabulary,
+        known=vocabulary.known.filter(pa.array(stay)),
+        known_frequencies=vocabulary.known_frequencies[stay],
+    )
 
 
 def of_file(tokens: pa.LargeStringArray, rules: VocabularyRules) -> TokenVocabulary:

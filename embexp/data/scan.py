@@ -269,7 +269,10 @@ def _scan(
     whole, as_before = found if numbers.dense is None else replace(found, dense=numbers.dense), None
     if contract is not None:
         contract.check(vocabularies)
-        as_before = partial(_as_before, encoded, {**vocabularies, **contract.vocabularies}, columns, cache, whole)
+        before = {
+            name: contract.before(name, each) for name, each in vocabularies.items() if name in contract.vocabularies
+        }
+        as_before = partial(_as_before, encoded, {**vocabularies, **before}, columns, cache, whole)
     return Scan(
         examples=whole,
         vocabularies=vocabularies,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.runs.evaluations import Details, Evaluated, Evaluator
 from embexp.runs.prepare import Prepared
 from embexp.system import digests
@@ -65,7 +65,7 @@ def as_json(prepared: Prepared, before: Before, evaluated: Evaluated) -> dict[st
     for split, metrics in before.metrics.items():
         final = evaluated.final.get(split, {})
         now, then = (each.get(split, {}).get("intervals") for each in (evaluated.details, before.details))
-        ends = {} if not now or not then else intervals.differences(then.drawn, now.drawn, seed)
+        ends = {} if now is None or then is None else intervals.differences(then.drawn, now.drawn, seed)
         differences[split] = {
             name: {
                 "value": (value := final[name] - was),
@@ -84,16 +84,11 @@ def as_json(prepared: Prepared, before: Before, evaluated: Evaluated) -> dict[st
 
 def rows_of(prepared: Prepared, table: str) -> dict[str, int]:
     """How many rows of a table's tokens are kept, new, dropped, and not seen in the training split."""
-    was, now = prepared.earlier_vocabulary(table), prepared.data.vocabularies[table]
-    if not isinstance(was, TokenVocabulary) or not isinstance(now, TokenVocabulary):
+    contract, now = prepared.data.contract, prepared.data.vocabularies[table]
+    was = None if contract is None else contract.vocabularies.get(name := prepared.vocabulary_name(table))
+    if contract is None or not isinstance(was, TokenVocabulary) or not isinstance(now, TokenVocabulary):
         return {}
-    return counts_of(was, now)
-
-
-def counts_of(was: Vocabulary, now: TokenVocabulary) -> dict[str, int]:
-    """The same of a vocabulary that has grown: its new tokens are behind the others."""
-    assert isinstance(was, TokenVocabulary)
-    kept = min(len(was.known), len(now.known))
+    kept = contract.before(name, now).size - was.first
     return {
         "kept": kept,
         "new": len(now.known) - kept,

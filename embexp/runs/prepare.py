@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.data import datasets, leaks, numbers, together
@@ -23,7 +25,7 @@ from embexp.data.numbers import FittedColumn
 from embexp.data.scan import Scan, scan, seen_once
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
-from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError, Fault, RunError, VocabularyError, plural
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts, TablePolicy
@@ -41,7 +43,7 @@ from embexp.specs.run import RunSpec, doubtful_settings, own_fields
 from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
 from embexp.specs.tasks import Labels
-from embexp.system import caching, digests, machine, stores
+from embexp.system import arrays, caching, digests, machine, stores
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import UserCode
 from embexp.training import loop
@@ -148,11 +150,27 @@ def contract_of(spec: RunSpec, columns: Columns, shared: Mapping[str, str]) -> C
     if faults := list(_broken_contract(spec, parent.spec, columns, shared)):
         raise ConfigError(faults)
     vocabularies: dict[str, Vocabulary] = {}
+    unseen = {}
     for table, name in shared.items():
         if table in parent.tables and name not in vocabularies:
-            vocabularies[name] = parent.vocabulary(table)
-    classes = tuple(parent.summary.get("classes", ()))
-    return Contract(vocabularies, classes, fitted_numbers(parent.folder, columns))
+            vocabularies[name] = found = parent.vocabulary(table)
+            if isinstance(found, TokenVocabulary):
+                unseen[name] = _unseen(parent.folder, table, found)
+    classes, gone = tuple(parent.summary.get("classes", ())), spec.parent.gone
+    after = None if gone == "keep" else gone.after
+    return Contract(vocabularies, classes, fitted_numbers(parent.folder, columns), unseen, after)
+
+
+def _unseen(folder: RunFolder, table: str, vocabulary: TokenVocabulary) -> np.ndarray:
+    """In how many runs in a row a token was not seen, int64 [tokens]; of a first run, in it or not."""
+    path = folder.unseen(table)
+    if not path.exists():
+        return np.where(vocabulary.known_frequencies == 0, 1, 0)
+    folder.check(path)
+    found, _ = arrays.mapped(path)
+    if found.dtype != np.int64 or found.shape != (len(vocabulary.known),):
+        raise DataError(f"{path}: found {found.dtype} {found.shape}, expected int64 ({len(vocabulary.known)},)")
+    return np.array(found)
 
 
 def _broken_contract(spec: RunSpec, parent: RunSpec, columns: Columns, shared: Mapping[str, str]) -> Iterator[Fault]:
@@ -336,13 +354,10 @@ class Prepared:
         """The requested spec, with every dim settled by the data and the pretrained files."""
         return self.tables.spec
 
-    def earlier_vocabulary(self, table: str) -> Vocabulary | None:
-        """The vocabulary that a table had in the run that this one goes on from; None: it had none."""
-        contract = self.data.contract
-        if contract is None:
-            return None
+    def vocabulary_name(self, table: str) -> str:
+        """The name of a table's vocabulary, which it may share with others."""
         _, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables, task=self.spec.task)
-        return contract.vocabularies.get(shared[table])
+        return shared[table]
 
     @property
     def warnings(self) -> list[str]:

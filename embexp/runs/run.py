@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from embexp.checkpoints.store import SavedStep
 from embexp.checkpoints.streaming import WRITING
 from embexp.data import numbers
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import RunError
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
@@ -387,6 +389,9 @@ def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
     for table, vocabulary in prepared.data.vocabularies.items():
         files.make_directories(folder.vocabularies)
         vocabulary.write(folder.vocabularies / table)
+        if (unseen := _unseen(prepared, table, vocabulary)) is not None:
+            with files.atomic_write(folder.unseen(table)) as written:
+                np.save(written, unseen)
     fitted = prepared.data.scan.numbers.columns
     if not all(column.plain for column in fitted):
         numbers.write(fitted, folder.numbers)
@@ -395,6 +400,14 @@ def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
             with files.atomic_write(folder.code / file.name) as copy:
                 copy.write(file.content)
     folder.write_json(folder.manifest, circumstances(prepared, strategy, folder))
+
+
+def _unseen(prepared: Prepared, table: str, vocabulary: Vocabulary) -> np.ndarray | None:
+    """In how many runs in a row each token of a table was not seen; None: the table had none in an earlier run."""
+    contract, name = prepared.data.contract, prepared.vocabulary_name(table)
+    if contract is None or name not in contract.unseen or not isinstance(vocabulary, TokenVocabulary):
+        return None
+    return contract.unseen_after(name, vocabulary)
 
 
 def record_resumption(prepared: Prepared, strategy: Strategy, folder: RunFolder, step: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -81,8 +81,8 @@ class DailyStudy(StudyChoice):
     kind: Literal["daily"] = "daily"
     implementation = "embexp.runs.daily:STUDY"
     retrain: Annotated[tuple[Literal["all", "last", "window"], ...], different("each way must be named once")] = (
-        ALL,
-        LAST,
+        "all",
+        "last",
     )
     """What going on is compared with: training from nothing on all files so far, on the last one, on a window of them.
     """
@@ -108,7 +108,7 @@ class DailyStudy(StudyChoice):
 
     def runs(self, spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
         """For each file but the last: the run that goes on, and those that begin anew."""
-        files = spec.data.paths
+        files: Sequence[str] = getattr(spec.data, "paths", ())
         found: dict[str, RunSpec] = {}
         for place in range(len(files) - 1):
             train = {

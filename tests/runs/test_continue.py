@@ -128,6 +128,21 @@ def test_the_parent_is_evaluated_as_it_evaluates_itself(folder: Path, tuesday: P
         assert change["interval"][0] <= change["value"] <= change["interval"][1]
 
 
+def test_rows_go_when_their_tokens_were_not_seen_for_some_runs(folder: Path, tuesday: Path) -> None:
+    """Users 0 to 11 on Monday, 6 to 19 on Tuesday, 10 to 25 on Wednesday."""
+    wednesday = embexp.load_run(go_on(folder, tuesday.name, "wednesday", "parent.gone={after: 2}"))
+    parent = wednesday.summary["parent"]
+    assert (parent["links"], parent["steps"]) == (2, 30 + 20)
+    assert parent["tables"]["user"] == {"kept": 14, "new": 6, "unseen": 4, "dropped": 6}
+    before = embexp.load_run(tuesday)
+    stay = [token for token in before.vocabulary("user").tokens() if token not in {f"u{each}" for each in range(6)}]
+    assert wednesday.vocabulary("user").tokens()[: len(stay)] == stay
+    unseen = dict(zip(stay[1:], np.load(wednesday.folder.unseen("user")), strict=False))
+    assert {token for token, count in unseen.items() if count == 1} == {f"u{each}" for each in range(6, 10)}
+    kept = embexp.load_run(go_on(folder, tuesday.name, "wednesday", "parent.gone={after: 3}"))
+    assert kept.summary["parent"]["tables"]["user"] == {"kept": 20, "new": 6, "unseen": 10, "dropped": 0}
+
+
 PLACES = {
     "cpu": (),
     "mirrored": ("strategy=mirrored",),

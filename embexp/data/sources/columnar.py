@@ -88,11 +88,12 @@ class TokenSource(Source):
         from embexp.data.vocabularies.vocabulary import tokens_of_file
 
         rules = {table: self._rules(columns, table) for table in encoded.layout.token_tables}
-        known = {} if self.contract is None else self.contract.vocabularies
         files = {table: Path(rule.path) for table, rule in rules.items() if rule.path is not None}
         steps = self.data.token_steps or ()
         given = {table: of_file(tokens_of_file(path, steps), rules[table]) for table, path in files.items()}
-        token_rows.learn(encoded, rules, columns.buckets, folder, known=known, given=given, progress=progress)
+        token_rows.learn(
+            encoded, rules, columns.buckets, folder, contract=self.contract, given=given, progress=progress
+        )
 
     def _rules(self, columns: Columns, table: str) -> SettledRules:
         if (found := columns.rules.get(table)) is not None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from embexp.data import splits
 from embexp.data.columns import BucketColumn
-from embexp.data.contract import grown
+from embexp.data.contract import Contract, grown
 from embexp.data.examples import FEW, Encoded, Examples, examples, read_tokens
 from embexp.data.numbers import fit_buckets
 from embexp.data.sources.source import FORMAT
@@ -40,7 +40,7 @@ def learn(
     buckets: Mapping[str, BucketColumn],
     folder: Path,
     *,
-    known: Mapping[str, Vocabulary] = MappingProxyType({}),
+    contract: Contract | None = None,
     given: Mapping[str, Vocabulary] = MappingProxyType({}),
     progress: Progress,
 ) -> None:
@@ -49,7 +49,7 @@ def learn(
     Args:
         rules: which tokens get a row, by vocabulary.
         folder: where to; the splits are there already.
-        known: vocabularies of the run that this one goes on from, to which tokens are added.
+        contract: what the run goes on from, whose vocabularies grow; None: nothing.
         given: vocabularies whose tokens files name.
 
     Raises:
@@ -61,8 +61,11 @@ def learn(
 
     def of_table(table: str) -> tuple[np.ndarray, np.ndarray]:
         tokens = read_tokens(encoded.folder, layout, table)
-        if (earlier := given.get(table, known.get(table))) is not None:
-            vocabulary, rows = grown(earlier, tokens, counted[table], rules[table], grows=table not in given)
+        if table in given:
+            vocabulary, rows = grown(given[table], tokens, counted[table], rules[table], grows=False)
+        elif contract is not None and table in contract.vocabularies:
+            earlier = contract.remaining(table, tokens, counted[table])
+            vocabulary, rows = grown(earlier, tokens, counted[table], rules[table])
         else:
             vocabulary, rows = with_rows(tokens, counted[table], rules[table])
         vocabulary.write(folder / f"vocabulary.{layout.token_tables.index(table)}")
@@ -71,6 +74,7 @@ def learn(
     found = dict(zip(layout.token_tables, at_once(of_table, layout.token_tables), strict=True))
     vocabularies: dict[str, Vocabulary] = {}
     if buckets:
+        known = {} if contract is None else contract.vocabularies
         fitted = {name: each for name, each in buckets.items() if each.table not in known}
         made = fit_buckets(mapped_array(encoded.folder / "bucketed.npy"), layout.bucketed, train, fitted, folder)
         tables = dict.fromkeys(bucket.table for bucket in buckets.values())
