@@ -19,7 +19,13 @@ from embexp.system.stores import is_url
 
 
 def continued(
-    recorded: Mapping[str, Any], parent: Path, data: Sequence[str], texts: Sequence[str], loader: Loader
+    recorded: Mapping[str, Any],
+    parent: Path,
+    data: Sequence[str],
+    texts: Sequence[str],
+    loader: Loader,
+    *,
+    look_at_data: bool = True,
 ) -> RunSpec:
     """The spec of a run that goes on from a parent.
 
@@ -28,6 +34,7 @@ def continued(
         parent: its directory.
         data: paths of the new data; empty: an override has them.
         texts: overrides, such as `train.epochs=1` or `freeze=old_rows`.
+        look_at_data: whether the files are looked at; those of data in memory are not there yet.
 
     Raises:
         ConfigError: with all faults.
@@ -51,7 +58,7 @@ def continued(
             faults.append(fault)
     plain: Any = OmegaConf.to_container(config)
     composition.absolute_paths(plain, Path.cwd())
-    spec, found = composition.check_container(plain, loader.permission, faults)
+    spec, found = composition.check_container(plain, loader.permission, faults, look_at_data=look_at_data)
     if spec is None or faults or found:
         raise ConfigError(validate.with_sources([*faults, *found], lambda path: ""))
     return spec

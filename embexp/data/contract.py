@@ -30,6 +30,7 @@ class Contract:
         unseen: by vocabulary of tokens, int64 [tokens]: in how many runs in a row, the last one included, the training
             split lacked a token.
         gone_after: runs without a token after which its row goes; None: never.
+        extends_classes: whether labels may have further classes, which follow the others.
     """
 
     vocabularies: Mapping[str, Vocabulary]
@@ -37,6 +38,7 @@ class Contract:
     numbers: Sequence[FittedColumn] = ()
     unseen: Mapping[str, np.ndarray] = field(default_factory=dict)
     gone_after: int | None = None
+    extends_classes: bool = False
 
     @cached_property
     def digest(self) -> str:
@@ -46,6 +48,8 @@ class Contract:
             "classes": list(self.classes),
             "numbers": [column.as_json() for column in self.numbers],
         }
+        if self.extends_classes:
+            content["extends"] = True
         if self.gone_after is not None:
             content["gone"] = [self.gone_after, {name: each.tolist() for name, each in self.unseen.items()}]
         return digests.of_json(content)

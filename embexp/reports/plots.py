@@ -285,11 +285,14 @@ def drift_figure(drifts: Sequence[tuple[int, Drift]], *, name: str) -> Figure:
     return figure
 
 
-def files_figure(lines: Mapping[str, Mapping[int, float]], *, metric: str, name: str) -> Figure:
+def files_figure(
+    lines: Mapping[str, Mapping[int, float]], *, metric: str, name: str, across: str = "tested on file"
+) -> Figure:
     """A metric of each file, of several ways to train for it.
 
     Args:
-        lines: by way, the value by the number of the file.
+        lines: by way, the value by the number of the file, from 0.
+        across: what the numbers are of.
     """
     figure = Figure(figsize=(7.2, 4.3), dpi=160, layout="constrained")
     axes = figure.subplots()
@@ -297,7 +300,7 @@ def files_figure(lines: Mapping[str, Mapping[int, float]], *, metric: str, name:
         numbers, values = zip(*sorted(points.items()), strict=True)
         axes.plot([each + 1 for each in numbers], values, label=label, color=TABLES[number % len(TABLES)], marker="o")
     frame(axes)
-    axes.set_xlabel("tested on file", fontsize=9)
+    axes.set_xlabel(across, fontsize=9)
     tested = [number + 1 for points in lines.values() for number in points]
     axes.set_xlim(min(tested) - 0.2, max(tested) + 0.2)
     better = direction(metric)

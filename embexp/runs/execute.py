@@ -177,8 +177,15 @@ def build(
         kinds = [
             (each.kind, getattr(each, "function", None)) for each in (dense.optimizer, earlier.spec.dense_optimizer)
         ]
-        random = spec.parent.path is not None
-        return restoring.read_dense(checkpoint, earlier.index, same_optimizer=kinds[0] == kinds[1], random=random)
+        contract = data.contract
+        outputs = None if contract is None else (len(contract.classes), len(data.classes))
+        return restoring.read_dense(
+            checkpoint,
+            earlier.index,
+            same_optimizer=kinds[0] == kinds[1],
+            random=contract is not None,
+            outputs=outputs,
+        )
 
     before = 0
     if prepared.ancestor is not None and spec.parent.schedules is Schedules.CONTINUE:

@@ -37,6 +37,7 @@ from embexp.specs.base import Note
 from embexp.specs.fields import imported
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
+from embexp.specs.parent import Classes
 from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.run import RunSpec, doubtful_settings, own_fields
@@ -158,7 +159,8 @@ def contract_of(spec: RunSpec, columns: Columns, shared: Mapping[str, str]) -> C
                 unseen[name] = _unseen(parent.folder, table, found)
     classes, gone = tuple(parent.summary.get("classes", ())), spec.parent.gone
     after = None if gone == "keep" else gone.after
-    return Contract(vocabularies, classes, fitted_numbers(parent.folder, columns), unseen, after)
+    extends = spec.parent.classes is Classes.EXTEND
+    return Contract(vocabularies, classes, fitted_numbers(parent.folder, columns), unseen, after, extends)
 
 
 def _unseen(folder: RunFolder, table: str, vocabulary: TokenVocabulary) -> np.ndarray:

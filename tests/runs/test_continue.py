@@ -143,6 +143,64 @@ def test_rows_go_when_their_tokens_were_not_seen_for_some_runs(folder: Path, tue
     assert kept.summary["parent"]["tables"]["user"] == {"kept": 20, "new": 6, "unseen": 10, "dropped": 0}
 
 
+def test_a_class_that_the_parent_lacks_is_an_error_or_one_more(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder / "fox.csv", range(12), 400, 3, classes="ant,cat,cow,dog,fox")
+    before = embexp.load_run(folder / "monday")
+    given = ["continue", str(folder / "monday"), "--data", str(folder / "fox.csv"), f"hydra.run.dir={folder / 'fox'}"]
+    assert main(given) == 1
+    assert "expected one of the classes cat, cow, dog" in capsys.readouterr().err
+    assert not (folder / "fox/summary.json").exists()
+    run = embexp.load_run(go_on(folder, "monday", "fox", "parent.classes=extend", "train.steps=1"))
+    assert run.classes == ("cat", "cow", "dog", "ant", "fox")
+    shapes = [each.shape for each in run.model.get_weights()[-2:]]
+    assert shapes == [(8, 5), (5,)]
+    for mine, theirs in zip(run.model.get_weights(), before.model.get_weights(), strict=True):
+        # A step of Adam moves a weight by its learning rate at most, here 0.001.
+        assert np.abs(mine[..., : theirs.shape[-1]] - theirs).max() < 0.0011
+
+
+def test_what_does_not_fit_the_parent_is_told_at_once_and_nothing_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "thin.csv").write_text("user,size,label\nu1,1,cat\n")
+    out = folder / "refused"
+
+    def refused(data: str, *more: str, status: int = 2) -> str:
+        given = ["continue", str(folder / "monday"), "--data", str(folder / data), f"hydra.run.dir={out}", *more]
+        assert main(given) == status
+        assert not (out / "summary.json").exists()
+        return capsys.readouterr().err
+
+    said = refused("thin.csv")
+    assert "features.item" in said
+    assert "data.dense_features" in said
+    assert "there is no such file" in refused("nowhere.csv")
+    assert "the run that this one goes on from has task classification" in refused("tuesday.csv", "task=regression")
+    vocabulary = refused("tuesday.csv", "tables.user.vocabulary.oov_buckets=3", status=2)
+    assert "the run that this one goes on from has 1" in vocabulary
+    dense = refused("tuesday.csv", "data.dense_features.age.transform=log1p", status=2)
+    assert "the run that this one goes on from has this column, standardize" in dense
+    unfinished = folder / "unfinished"
+    unfinished.mkdir()
+    assert main(["continue", str(unfinished), "--data", str(folder / "tuesday.csv")]) in (1, 2)
+    assert "unfinished" in capsys.readouterr().err
+    assert main(["continue", str(folder / "monday")]) == 2
+    assert "give it with --data" in capsys.readouterr().err
+
+
+def test_data_in_memory_and_several_files(folder: Path) -> None:
+    rows = [line.split(",") for line in (folder / "tuesday.csv").read_text().splitlines()[1:]]
+    user, item, age, size, label = map(list, zip(*rows, strict=True))
+    frame = {"user": user, "item": item, "age": list(map(float, age)), "size": list(map(float, size)), "label": label}
+    run = embexp.continue_run(folder / "monday", frame, ["train.steps=2"], folder / "memory", quiet=True)
+    assert run.summary["parent"]["tables"]["user"]["new"] == 8
+    both = [folder / "tuesday.csv", folder / "wednesday.csv"]
+    run = embexp.continue_run(folder / "monday", both, ["train.steps=2"], folder / "both", quiet=True)
+    assert run.summary["parent"]["tables"]["user"]["new"] == 14
+
+
 PLACES = {
     "cpu": (),
     "mirrored": ("strategy=mirrored",),

@@ -46,6 +46,11 @@ class TokenSource(Source):
     classes: Sequence[str] = field(default=(), kw_only=True)
     contract: Contract | None = field(default=None, kw_only=True)
 
+    @property
+    def extends_classes(self) -> bool:
+        """Whether labels may have further classes than `classes`."""
+        return self.contract is not None and self.contract.extends_classes
+
     def files_of_splits(self) -> dict[str, int]:
         """Entries of `Layout.files` of each split, where files are given for validation or test; else empty."""
         return {}
@@ -141,6 +146,7 @@ class Reading:
         needed: the columns that are read.
         settings: JSON of all that decides, with the content, what is written.
         classes: names of the classes of a finished run, by label; empty: they follow from the labels.
+        further_classes: whether there may be others, which follow them.
         steps: by which tokens are normalised.
     """
 
@@ -152,6 +158,7 @@ class Reading:
     timestamp: str | None
     group: str | None
     classes: Sequence[str]
+    further_classes: bool
     steps: Steps
 
     def write(self, folder: Path, files: Files, *, progress: Progress, part: bool = False) -> None:
@@ -168,6 +175,7 @@ class Reading:
             timestamp=self.timestamp,
             group=self.group,
             known_classes=self.classes,
+            further_classes=self.further_classes,
             part=part,
             progress=progress,
         )
@@ -274,9 +282,10 @@ class ColumnarSource(TokenSource):
             **({"missing_label": "skip"} if columns.skips_unlabelled else {}),
             **({"normalize": sorted(steps)} if steps else {}),
             **({"classes": [asdict(columns.classes), *self.classes]} if columns.classes is not None else {}),
+            **({"further_classes": True} if self.extends_classes else {}),
         }
-        threshold = self.data.label_threshold
-        return Reading(columns, located, needed, settings, threshold, timestamp, group, self.classes, steps)
+        threshold, known = self.data.label_threshold, (self.classes, self.extends_classes)
+        return Reading(columns, located, needed, settings, threshold, timestamp, group, *known, steps)
 
     def encode_in_memory(self, data: InMemory, like: OtherFile, columns: Columns, folder: Path) -> Examples:
         """The wanted columns, as rows of the run's tables; written to files, but not to the cache."""

@@ -111,7 +111,7 @@ class TextSource(TokenSource):
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """Words as codes, classes as numbers."""
-        from embexp.data.examples import CLASSES, encode
+        from embexp.data.examples import CLASSES, encode, extended
         from embexp.fields.texts import text_examples
 
         if faults := user_faults(self.data.split):
@@ -125,6 +125,7 @@ class TextSource(TokenSource):
             "label": columns.label,
             **self.data.model_dump(include={"max_length", "ngrams"}),
             "classes": list(self.classes),
+            **({"further_classes": True} if self.extends_classes else {}),
             **({"forms": [other.form for other in others]} if others else {}),
         }
 
@@ -133,6 +134,8 @@ class TextSource(TokenSource):
             known = list(self.classes)
             if corpus.label is not None:
                 known = known or list(text_examples.class_names(corpus))
+                if self.extends_classes:
+                    known = list(extended(known, text_examples.class_names(corpus)))
                 (folder / CLASSES).write_text(json.dumps(known), "utf-8")
             chunks = (text_examples.labelled_chunks(each, columns.label, known) for each in corpora)
             chained = itertools.chain.from_iterable(chunks)
