@@ -66,11 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.chain:
         if len(options.directories) > 1:
             raise CommandLineError("--chain shows the runs that one run went on from: give the directory of one")
-        from embexp.reports import chain
-        from embexp.system import terminal
-
-        chain.show(Path(options.directories[0]), terminal.console(), options.plot)
-        return DONE
+        return _show_chain(Path(options.directories[0]), options.plot, force=options.force)
     if options.plot is not None:
         raise CommandLineError("--plot draws the runs of a chain: add --chain")
     if options.html and options.no_html:
@@ -104,6 +100,17 @@ def main(arguments: Sequence[str]) -> int:
             raise RunError(f"{out.named} can't be written: {error.strerror}") from None
         if out.is_file:
             print(f"written: {out.named}", file=messages)
+    return DONE
+
+
+def _show_chain(directory: Path, plot: Path | None, *, force: bool) -> int:
+    """Shows the runs that a run went on from."""
+    from embexp.records.outputs import output
+    from embexp.reports import chain
+    from embexp.system import terminal
+
+    out = None if plot is None else output(plot, "report --plot", option="--plot", force=force)
+    chain.show(directory, terminal.console(), None if out is None else out.path)
     return DONE
 
 
