@@ -31,6 +31,7 @@ class Contract:
             split lacked a token.
         gone_after: runs without a token after which its row goes; None: never.
         extends_classes: whether labels may have further classes, which follow the others.
+        replayed: digest of the earlier examples that are mixed in; "": none are.
     """
 
     vocabularies: Mapping[str, Vocabulary]
@@ -39,6 +40,7 @@ class Contract:
     unseen: Mapping[str, np.ndarray] = field(default_factory=dict)
     gone_after: int | None = None
     extends_classes: bool = False
+    replayed: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -48,6 +50,8 @@ class Contract:
             "classes": list(self.classes),
             "numbers": [column.as_json() for column in self.numbers],
         }
+        if self.replayed:
+            content["replayed"] = self.replayed
         if self.extends_classes:
             content["extends"] = True
         if self.gone_after is not None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
-from embexp.data import datasets, leaks, numbers, together
+from embexp.data import datasets, leaks, numbers, replay, together
 from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
 from embexp.data.contract import Contract
@@ -113,6 +113,10 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
         )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
+    vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
+    if contract is not None and spec.parent.replay:
+        progress("reading earlier examples", None)
+        found, contract = _with_replay(spec, vocabularies, found, contract)
     labels = found.examples.labels
     if labels is not None:
         encoded.check_labels(spec.task, labels, classes=len(found.classes) or None)
@@ -125,7 +129,6 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
         if own is not None:
             for split, rows in found.splits.items():
                 encoded.check_weights(own, rows, split)
-    vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, contract=contract)
     if not spec.task.data:
@@ -161,6 +164,37 @@ def contract_of(spec: RunSpec, columns: Columns, shared: Mapping[str, str]) -> C
     after = None if gone == "keep" else gone.after
     extends = spec.parent.classes is Classes.EXTEND
     return Contract(vocabularies, classes, fitted_numbers(parent.folder, columns), unseen, after, extends)
+
+
+def _with_replay(
+    spec: RunSpec, vocabularies: Mapping[str, Vocabulary], found: Scan, contract: Contract
+) -> tuple[Scan, Contract]:
+    """The data with earlier examples in the training split, and the contract with what these are."""
+    earlier_runs, path = [], spec.parent.path
+    tables = {spec.ids_of(name): feature.table for name, feature in spec.features.items()}
+    while path is not None:
+        folder = RunFolder(Path(path))
+        before = folder.recorded_spec()
+        data = read_recorded_data(folder, _without_replay(before))
+        now = {name: _rows_now(vocabularies[table], data.vocabularies[table]) for name, table in tables.items()}
+        earlier_runs.append(replay.Earlier(data.scan.examples, data.scan.splits["train"], now))
+        path = before.parent.path
+    seed = digests.seed_of(spec.seed, "replay")[0]
+    examples, train = replay.mixed(found.examples, found.splits["train"], earlier_runs, spec.parent.replay, seed)
+    known = digests.of_json([each.examples.key for each in earlier_runs])
+    return replace(found, examples=examples, splits={**found.splits, "train": train}), replace(contract, replayed=known)
+
+
+def _without_replay(spec: RunSpec) -> RunSpec:
+    return spec.model_copy(update={"parent": spec.parent.model_copy(update={"replay": 0.0})})
+
+
+def _rows_now(vocabulary: Vocabulary, before: Vocabulary) -> np.ndarray:
+    """The row of a vocabulary that each row of an earlier one has, int64; -1: none."""
+    places = earlier.aligned_with(vocabulary, vocabulary.size, before, before.size, Match.EXACT).file_rows
+    found: np.ndarray = np.full(before.size, 0 if vocabulary.oov else -1, np.int64)
+    found[places[places >= 0]] = np.flatnonzero(places >= 0)
+    return found
 
 
 def _unseen(folder: RunFolder, table: str, vocabulary: TokenVocabulary) -> np.ndarray:

@@ -53,16 +53,28 @@ class Parent(Spec):
     """What a label with an unknown class is."""
     schedules: Schedules = Schedules.RESTART
     """Where learning-rate schedules begin."""
+    replay: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.0
+    """Share of the training examples that are drawn from the training data of the parent and of the runs before it."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A parent whose rows the run does not take."""
         if self.path is None:
             return
+        yield from _no_replay(self, spec, scope)
         top = spec.pretrained
         if not isinstance(top, Checkpoint) or top.path != self.path:
             rule = "a run that goes on from another one takes its rows and its dense part from there"
             remedy = f"choose pretrained=checkpoint pretrained.path={self.path}, or run embexp continue {self.path}"
             yield Fault(f"{scope.path}.path", repr(self.path), rule, remedy)
+
+
+def _no_replay(parent: Parent, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+    """Earlier examples, where an example is more than its own columns."""
+    made = [name for name, each in spec.features.items() if each.history_of is not None or each.weights is not None]
+    if parent.replay and (made or spec.task.data):
+        why = f"feature {made[0]} has a history or weights" if made else f"task {spec.task} makes more of its data"
+        rule = f"earlier examples are mixed in where each has its own columns only, and {why}"
+        yield Fault(f"{scope.path}.replay", str(parent.replay), rule, "set it to 0")
 
 
 def is_absent(parent: Parent) -> bool:

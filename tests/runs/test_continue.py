@@ -190,6 +190,33 @@ def test_what_does_not_fit_the_parent_is_told_at_once_and_nothing_is_written(
     assert "give it with --data" in capsys.readouterr().err
 
 
+def test_earlier_examples_are_mixed_in(folder: Path, tuesday: Path) -> None:
+    out = go_on(folder, tuesday.name, "wednesday", "parent.replay=0.25", "train.epochs=1")
+    run = embexp.load_run(out)
+    assert run.summary["examples"]["train"] == 320 + round(320 / 3)
+    assert run.summary["parent"]["tables"]["user"] == {"kept": 20, "new": 6, "unseen": 10, "dropped": 0}
+    assert main(["verify", str(out)]) == 0
+    from embexp.runs.prepare import read_data
+    from embexp.system.parallel import quiet
+
+    data = read_data(run.spec, quiet)
+    examples, train = data.scan.examples, data.scan.splits["train"]
+    new = np.sort(train[train >= 400])
+    assert len(np.unique(train)) == len(train)
+    assert np.abs(np.diff(np.flatnonzero(train >= 400)) - 4).max() <= 1  # spread evenly
+    users = np.array(run.vocabulary("user").tokens())[examples.column("user", new)]
+    known = set()
+    for day in ("monday", "tuesday"):
+        rows = [line.split(",") for line in (folder / f"{day}.csv").read_text().splitlines()[1:]]
+        known |= {(user, item, label) for user, item, _, _, label in rows}
+    items = np.array(run.vocabulary("item").tokens())[examples.column("item", new)]
+    assert examples.labels is not None
+    labels = np.array(run.classes)[examples.labels[new].astype(int)]
+    assert {*zip(users.tolist(), items.tolist(), labels.tolist(), strict=True)} <= known
+    other = go_on(folder, tuesday.name, "wednesday", "parent.replay=0.25", "train.epochs=1", "seed=1")
+    assert not np.array_equal(read_data(embexp.load_run(other).spec, quiet).scan.splits["train"], train)
+
+
 def test_data_in_memory_and_several_files(folder: Path) -> None:
     rows = [line.split(",") for line in (folder / "tuesday.csv").read_text().splitlines()[1:]]
     user, item, age, size, label = map(list, zip(*rows, strict=True))
