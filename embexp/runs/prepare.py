@@ -131,10 +131,15 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
                 encoded.check_weights(own, rows, split)
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, contract=contract)
+    return completed(spec, data)
+
+
+def completed(spec: RunSpec, data: Data) -> Data:
+    """The data with what the task makes of them, or the histories of users."""
     if not spec.task.data:
         return with_histories(data)
-    completed: Data = imported(spec.task.data)(spec, data)
-    return completed
+    found: Data = imported(spec.task.data)(spec, data)
+    return found
 
 
 def contract_of(spec: RunSpec, columns: Columns, shared: Mapping[str, str]) -> Contract | None:
