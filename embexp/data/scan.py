@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from embexp.data import datasets, leaks, splits, together
 from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
-from embexp.data.contract import Contract
+from embexp.data.contract import Contract, FileTokens
 from embexp.data.examples import Encoded, Examples, Layout, examples
 from embexp.data.files import frames
 from embexp.data.leaks import Leak
@@ -214,6 +215,7 @@ def scan(
     progress: Progress = quiet,
     workers: Workers | None = None,
     contract: Contract | None = None,
+    further: Mapping[str, FileTokens] = MappingProxyType({}),
 ) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
@@ -222,6 +224,7 @@ def scan(
         cache: folder for encoded data; safe to share and to delete while nothing runs.
         workers: who reads it together, and do the same; None: this process alone.
         contract: what the data of an earlier run decided, to which these only add; None: nothing.
+        further: tokens of files of vectors that have rows, by vocabulary.
 
     Raises:
         ConfigError: the source lacks something the config asks for.
@@ -234,6 +237,8 @@ def scan(
     source = source_of(data)
     if contract is not None and isinstance(source, TokenSource):
         source = replace(source, contract=contract, classes=contract.classes)
+    if further and isinstance(source, TokenSource):
+        source = replace(source, further=further)
     make = partial(_scan, source, columns, cache, interactions, contract, progress)
     if workers is None:
         return make()

@@ -19,7 +19,7 @@ from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.data import datasets, leaks, numbers, replay, together
 from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
-from embexp.data.contract import Contract
+from embexp.data.contract import Contract, FileTokens
 from embexp.data.examples import ExampleWeights
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import Scan, scan, seen_once
@@ -38,8 +38,9 @@ from embexp.specs.fields import imported
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.parent import Classes
-from embexp.specs.pretrained import Checkpoint, Match
+from embexp.specs.pretrained import Checkpoint, File, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
+from embexp.specs.pretrained import Rows as SourceOfRows
 from embexp.specs.run import RunSpec, doubtful_settings, own_fields
 from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
@@ -49,7 +50,7 @@ from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import UserCode
 from embexp.training import loop
 from embexp.vectors.pretrained import earlier
-from embexp.vectors.pretrained.aligned import align
+from embexp.vectors.pretrained.aligned import align, tokens_of
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint
 from embexp.vectors.pretrained.tables import Pretrained, mapping_of, settings_of, with_dims
 
@@ -110,6 +111,7 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
             progress=progress,
             workers=workers,
             contract=contract,
+            further=_file_tokens(spec, shared, progress),
         )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
@@ -132,6 +134,20 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, contract=contract)
     return completed(spec, data)
+
+
+def _file_tokens(spec: RunSpec, shared: Mapping[str, str], progress: Progress) -> dict[str, FileTokens]:
+    """The tokens of files of vectors that have rows, by vocabulary."""
+    found = {}
+    for name in spec.tables:
+        setting = spec.pretrained_of(name)
+        if isinstance(setting, File) and setting.vocabulary is not SourceOfRows.DATA:
+            cache = caching.cache_folder(spec.output.cache)
+            tokens, digest = tokens_of(
+                setting, spec.data.token_steps or (), cache, progress, spec.pretrained_path(name)
+            )
+            found[shared[name]] = FileTokens(tokens, digest, alone=setting.vocabulary is SourceOfRows.FILE)
+    return found
 
 
 def completed(spec: RunSpec, data: Data) -> Data:
