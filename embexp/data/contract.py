@@ -115,8 +115,7 @@ class Contract:
             if not self._holds(name, vocabularies[name]):
                 raise DataError(
                     f"the rows of table {name} would stand for other values than in the run that this one goes on"
-                    " from: its source of data makes its vocabulary anew. Only data=csv, parquet, jsonl, recbole and"
-                    " text can go on with other data"
+                    " from: this kind of data makes its vocabularies anew, so no run can go on with it"
                 )
 
     def _holds(self, name: str, now: Vocabulary) -> bool:

@@ -29,7 +29,6 @@ from embexp.data.examples import Encoded, Examples, Layout, examples
 from embexp.data.files import frames
 from embexp.data.leaks import Leak
 from embexp.data.numbers import FittedColumn, PreparedNumbers
-from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
 from embexp.data.together import Workers
 from embexp.data.vocabularies import token_rows
@@ -235,10 +234,8 @@ def scan(
         raise ValueError("a scan reads the label")
     datasets.ensure(data, cache=cache, progress=progress)
     source = source_of(data)
-    if contract is not None and isinstance(source, TokenSource):
-        source = replace(source, contract=contract, classes=contract.classes)
-    if further and isinstance(source, TokenSource):
-        source = replace(source, further=further)
+    source = source if contract is None else source.going_on(contract)
+    source = source.with_tokens(further) if further else source
     make = partial(_scan, source, columns, cache, interactions, contract, progress)
     if workers is None:
         return make()

@@ -48,6 +48,14 @@ class TokenSource(Source):
     contract: Contract | None = field(default=None, kw_only=True)
     further: Mapping[str, FileTokens] = field(default_factory=dict, kw_only=True)
 
+    def going_on(self, contract: Contract) -> TokenSource:
+        """With its vocabularies and classes."""
+        return replace(self, contract=contract, classes=contract.classes)
+
+    def with_tokens(self, further: Mapping[str, FileTokens]) -> TokenSource:
+        """With further tokens."""
+        return replace(self, further=further)
+
     @property
     def extends_classes(self) -> bool:
         """Whether labels may have further classes than `classes`."""
