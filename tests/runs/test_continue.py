@@ -242,7 +242,7 @@ def test_data_in_memory_and_several_files(folder: Path) -> None:
     rows = [line.split(",") for line in (folder / "tuesday.csv").read_text().splitlines()[1:]]
     user, item, age, size, label = map(list, zip(*rows, strict=True))
     frame = {"user": user, "item": item, "age": list(map(float, age)), "size": list(map(float, size)), "label": label}
-    run = embexp.continue_run(folder / "monday", frame, ["train.steps=2"], folder / "memory", quiet=True)
+    run = embexp.load_run(folder / "monday").continue_(frame, ["train.steps=2"], folder / "memory", quiet=True)
     assert run.summary["parent"]["tables"]["user"]["new"] == 8
     both = [folder / "tuesday.csv", folder / "wednesday.csv"]
     run = embexp.continue_run(folder / "monday", both, ["train.steps=2"], folder / "both", quiet=True)
