@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.runs.evaluations import Details, Evaluated, Evaluator
 from embexp.runs.prepare import Prepared, completed
+from embexp.specs import tasks
+from embexp.specs.run import RunSpec
+from embexp.specs.tasks import Direction
 from embexp.system import digests
 from embexp.system.parallel import Progress, part, quiet
 from embexp.training import intervals
@@ -87,6 +90,27 @@ def as_json(prepared: Prepared, before: Before, evaluated: Evaluated) -> dict[st
         "differences": differences,
         "tables": {name: each for name in prepared.spec.tables if (each := rows_of(prepared, name))},
     }
+
+
+def warnings(differences: Mapping[str, Mapping[str, Any]], spec: RunSpec) -> Iterator[str]:
+    """A sentence for each split on which the parent is better than the run, surely.
+
+    Args:
+        differences: those of `as_json`.
+    """
+    metric = tasks.watched(spec.task, None, spec.task.cutoffs_of(spec), spec.further_metrics)
+    for split, changes in differences.items():
+        ends = changes.get(metric, {}).get("interval")
+        better = tasks.direction(metric, spec.further_metrics)
+        if ends is None or better is None:
+            continue
+        if (ends[0] if better is Direction.LOWER else -ends[1]) > 0:
+            value = changes[metric]["value"]
+            yield (
+                f"the parent is better than this run: {metric} of {split} changed by {value:+.4f} (95% interval"
+                f" {ends[0]:+.4f} to {ends[1]:+.4f}): train for fewer epochs, with smaller steps, or with earlier"
+                " examples (parent.replay=0.2)"
+            )
 
 
 def rows_of(prepared: Prepared, table: str) -> dict[str, int]:

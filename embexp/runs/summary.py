@@ -86,7 +86,9 @@ def _parent(ended: Ended, progress: Progress) -> Mapping[str, Any]:
         return {}
     from embexp.runs import continued
 
-    return {"parent": continued.as_json(ended.prepared, ended.before, ended.evaluated)}
+    content = continued.as_json(ended.prepared, ended.before, ended.evaluated)
+    worse = continued.warnings(content["differences"], ended.prepared.spec)
+    return {"parent": content, "warnings": list(worse) if ended.outcome.status != "interrupted" else []}
 
 
 def _resumptions(ended: Ended, progress: Progress) -> Mapping[str, Any]:

@@ -190,6 +190,22 @@ def test_what_does_not_fit_the_parent_is_told_at_once_and_nothing_is_written(
     assert "give it with --data" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("metric", "interval", "warned"),
+    [
+        ("accuracy", [-0.3, -0.1], True),
+        ("accuracy", [-0.5, 0.1], False),
+        ("accuracy", [0.1, 0.3], False),
+        ("log_loss", [0.1, 0.3], False),  # not what early stopping watches
+    ],
+)
+def test_a_parent_that_is_better_is_told(tuesday: Path, metric: str, interval: list[float], warned: bool) -> None:
+    from embexp.runs import continued
+
+    changed = {"test": {metric: {"value": sum(interval) / 2, "interval": interval}}}
+    assert bool(list(continued.warnings(changed, embexp.load_run(tuesday).spec))) == warned
+
+
 def test_earlier_examples_are_mixed_in(folder: Path, tuesday: Path) -> None:
     out = go_on(folder, tuesday.name, "wednesday", "parent.replay=0.25", "train.epochs=1")
     run = embexp.load_run(out)
