@@ -47,6 +47,7 @@ class Contract:
         gone_after: runs without a token after which its row goes; None: never.
         extends_classes: whether labels may have further classes, which follow the others.
         replayed: digest of the earlier examples that are mixed in; "": none are.
+        label_deviation: by which standardised labels are divided; None: labels are not standardised.
     """
 
     vocabularies: Mapping[str, Vocabulary]
@@ -56,6 +57,7 @@ class Contract:
     gone_after: int | None = None
     extends_classes: bool = False
     replayed: str = ""
+    label_deviation: float | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -65,6 +67,8 @@ class Contract:
             "classes": list(self.classes),
             "numbers": [column.as_json() for column in self.numbers],
         }
+        if self.label_deviation is not None:
+            content["label_deviation"] = self.label_deviation
         if self.replayed:
             content["replayed"] = self.replayed
         if self.extends_classes:

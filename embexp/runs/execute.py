@@ -198,7 +198,7 @@ def build(
         total_steps=before + prepared.schedule.steps,
         examples=len(data.scan.splits["train"]),
         output_bias=output_bias(spec.task, data.scan.label_mean if data.weights is None else data.weights.label_mean),
-        label_deviation=evaluator.label_deviation(data) if spec.standardizes_labels else 1.0,
+        label_deviation=label_deviation(prepared) or 1.0,
     )
     further = spec.task.further_features(spec, data)
     own = {name: Input(name, every_row=not spec.strategy.own_memory) for name in further}
@@ -222,6 +222,16 @@ def build(
             restored=partial(_restored, spec.restore, prepared.restored),
         ),
     )
+
+
+def label_deviation(prepared: Prepared) -> float | None:
+    """By what standardised labels are divided, which is the parent's where a run goes on; None: they are not."""
+    if not prepared.spec.standardizes_labels:
+        return None
+    contract = prepared.data.contract
+    if contract is not None and contract.label_deviation is not None:
+        return contract.label_deviation
+    return evaluator_of(prepared.spec).label_deviation(prepared.data)
 
 
 def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:

@@ -184,7 +184,8 @@ def contract_of(spec: RunSpec, columns: Columns, shared: Mapping[str, str]) -> C
     classes, gone = tuple(parent.summary.get("classes", ())), spec.parent.gone
     after = None if gone == "keep" else gone.after
     extends = spec.parent.classes is Classes.EXTEND
-    return Contract(vocabularies, classes, fitted_numbers(parent.folder, columns), unseen, after, extends)
+    fitted, deviation = fitted_numbers(parent.folder, columns), parent.summary.get("label_deviation")
+    return Contract(vocabularies, classes, fitted, unseen, after, extends, label_deviation=deviation)
 
 
 def _with_replay(

@@ -16,7 +16,7 @@ from embexp.errors import DivergedError
 from embexp.freezing import watching
 from embexp.records.folder import RunFolder
 from embexp.runs.evaluations import Evaluated
-from embexp.runs.execute import Started
+from embexp.runs.execute import Started, label_deviation
 from embexp.runs.prepare import Prepared
 from embexp.specs.base import Note, merged, summarize_names
 from embexp.specs.tasks import CANDIDATES
@@ -205,6 +205,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
         "name": spec.name,
         "task": str(spec.task),
         "classes": list(prepared.data.classes),
+        **({} if (deviation := label_deviation(prepared)) is None else {"label_deviation": deviation}),
         "columns": {
             name: "several" if name in scan.examples.lists else "one"
             for name in prepared.data.columns.id_columns

@@ -254,6 +254,30 @@ def test_a_graph_goes_on_with_new_entities_and_relations(tmp_path: Path) -> None
     assert embexp.verify(again.directory).identical
 
 
+def test_standardised_labels_keep_their_unit(tmp_path: Path) -> None:
+    """Those of the new data have another mean and deviation, and the dense part has learned in the parent's."""
+    random, lines = np.random.default_rng(0), []
+    for spread in (1.0, 7.0):
+        users, items = random.integers(9, size=128), random.integers(5, size=128)
+        values = spread * (1 + random.normal(size=128))
+        lines.append([f"u{user},i{item},{value:.4f}" for user, item, value in zip(users, items, values, strict=True)])
+    for name, part in zip(("one", "two"), lines, strict=True):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["user,item,rating", *part]) + "\n")
+    overrides = ["experiment=ratings", "data.label=rating", "train.epochs=1", "train.batch_size=32", *QUIET]
+    overrides += ["data.shuffle=false", "data.split.validation=0", "data.split.test=0", "model=mlp", "optimizer=adam"]
+    overrides += ["train.early_stopping.patience=null", "~tables.user_bias", "~features.user_bias"]
+    overrides += ["~tables.item_bias", "~features.item_bias"]
+    one = embexp.run([*overrides, f"data.path={tmp_path / 'one.csv'}"], tmp_path / "one", quiet=True)
+    link = embexp.continue_run(tmp_path / "one", tmp_path / "two.csv", (), tmp_path / "link", quiet=True)
+    assert link.summary["label_deviation"] == one.summary["label_deviation"]
+    again = embexp.continue_run(tmp_path / "link", tmp_path / "two.csv", (), tmp_path / "again", quiet=True)
+    assert again.summary["label_deviation"] == one.summary["label_deviation"]
+    mine, before = (embexp.load_run(tmp_path / name).model.get_layer("head.rescaled") for name in ("again", "one"))
+    assert before.get_weights()
+    for now, then in zip(mine.get_weights(), before.get_weights(), strict=True):
+        assert np.array_equal(now, then)
+
+
 def test_data_in_memory_and_several_files(folder: Path) -> None:
     rows = [line.split(",") for line in (folder / "tuesday.csv").read_text().splitlines()[1:]]
     user, item, age, size, label = map(list, zip(*rows, strict=True))
