@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     """Prints where the run would be; returns its spec."""
-    from embexp.config import composition, hydra_job, written
+    from embexp.config import composition, hydra_job
     from embexp.records import output_directory
     from embexp.records.folder import RunFolder
     from embexp.specs.running import Existing
@@ -66,7 +66,7 @@ def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     place, dated = hydra_job.run_directory(config), hydra_job.is_dated(config)
     existing = Existing.NUMBER if dated else job.spec.output.existing
     where = output_directory.foreseen(place, RunFolder(place).located(job.spec).model_dump(mode="json"), existing)
-    outside = written.outside(job.composition, written.IN_RUNS)
+    outside = composition.elsewhere(job.composition, composition.IN_RUNS)
     terminal.say(console, f"writes    {f'{place}, by the time of its start' if dated else where}{outside}")
     return job.spec
 

@@ -155,7 +155,7 @@ def _tell(options: argparse.Namespace, error: ConfigError) -> None:
 
 
 def _run_one(options: argparse.Namespace, runner: Runner) -> int:
-    from embexp.config import composition, hydra_job, written
+    from embexp.config import composition, hydra_job
     from embexp.config.hydra_job import Callbacks
     from embexp.records import output_directory
     from embexp.records.folder import named_functions
@@ -190,7 +190,7 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
             ) as found,
         ):
             folder = found.path.absolute() if config.hydra.job.chdir else found.path
-            _say_where(job.spec.name, found, written.outside(job.composition, written.IN_RUNS))
+            _say_where(job.spec.name, found, composition.elsewhere(job.composition, composition.IN_RUNS))
             for warning in run.doubtful_settings(job.spec):
                 print(f"warning: {warning}", flush=True)
             runs = resumed if found.continues else runner
