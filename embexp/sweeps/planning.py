@@ -27,7 +27,7 @@ from embexp.reports.record import Status
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Launching, Sweep
-from embexp.sweeps import engines, processes, resources
+from embexp.sweeps import engines, processes
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.jobs import OTHER_DIRECTORY
 from embexp.sweeps.ledger import Ledger, LedgerJob
@@ -165,7 +165,7 @@ def _possible(
 
 def check_processes(engine: Engine | None, jobs: Iterable[PlannedJob]) -> None:
     """Raises ConfigError if a launcher can't start the processes of jobs."""
-    if wrong := list(dict.fromkeys(resources.faults(engine, [job.spec.strategy for job in jobs if not job.skip]))):
+    if wrong := list(dict.fromkeys(engines.faults(engine, [job.spec.strategy for job in jobs if not job.skip]))):
         raise ConfigError(wrong)
 
 
@@ -623,7 +623,7 @@ class Enrolment:
 
     def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
         own = {"sweep": Sweep(objective=job.spec.sweep.objective), "seeds": 1}  # the rest concerns the sweep alone
-        strategy = resources.with_share(job.spec.strategy, self._engine, self._at_once)
+        strategy = engines.with_share(job.spec.strategy, self._engine, self._at_once)
         spec = job.spec.model_copy(update={**own, "strategy": strategy})
         entry = LedgerJob(number, job.overrides, job.settings, spec.model_dump_json(), identity)
         if job.skip:

@@ -75,7 +75,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
     """Prints the jobs of a sweep; returns the spec of the first one that would run, None if it is not known."""
     from embexp.config import hydra_job
     from embexp.records.folder import why_another
-    from embexp.sweeps import ledger, planning, resources
+    from embexp.sweeps import engines, ledger, planning
     from embexp.sweeps.sweep import settled_before
     from embexp.system import files, terminal
 
@@ -107,7 +107,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
     console.print(table)
     for line in plan.notes:
         terminal.say(console, line)
-    for line in resources.planned(plan.engine, plan.launching, [job.spec.strategy for job in to_run]):
+    for line in engines.planned(plan.engine, plan.launching, [job.spec.strategy for job in to_run]):
         terminal.say(console, line)
     count = f"{len(to_run)} of {len(plan.jobs)} jobs would run"
     console.print(f"{count}; the first:" if to_run else count, markup=False, highlight=False)

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.columns import OF_LABELLED, Wanted
-from embexp.data.files import printed_lists
-from embexp.data.files.printed_lists import BRACKETS
+from embexp.data.files.dialect import BRACKETS, expected_list, values_of_list
 from embexp.data.files.table_files import Files, Side, Table
 from embexp.data.vocabularies.spelling import normalized
 from embexp.errors import DataError, excerpt
@@ -60,12 +59,10 @@ def _printed_lists(array: pa.Array) -> pa.Array:
     """Each different text is read once."""
     used = pc.dictionary_encode(array)
     texts = used.dictionary.to_pylist()
-    lists = list(map(printed_lists.values_of, texts))
+    lists = list(map(values_of_list, texts))
     if None in lists:
         place = lists.index(None)
-        raise BadValue(
-            pc.index(used.indices, place).as_py(), excerpt(texts[place]), printed_lists.expected(texts[place])
-        )
+        raise BadValue(pc.index(used.indices, place).as_py(), excerpt(texts[place]), expected_list(texts[place]))
     return pa.array(lists, pa.large_list(pa.large_string())).take(used.indices)
 
 

@@ -13,7 +13,7 @@ from embexp.data.examples import check_labels
 from embexp.errors import DataError, DivergedError
 from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Labels, Task
-from embexp.training.intervals import MOST, Interval, Progress, bootstrap, unheard
+from embexp.training.baseline import MOST, Interval, Progress, bootstrap, unheard
 
 _CELLS = 1 << 20
 """Logits that are converted to float64 at a time."""

@@ -23,9 +23,8 @@ from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN
 from embexp.system.parallel import Progress, quiet
-from embexp.training import intervals, ranking
-from embexp.training.baseline import Reference, approached
-from embexp.training.intervals import MOST, Interval, bootstrap, unheard
+from embexp.training import baseline, ranking
+from embexp.training.baseline import MOST, Interval, Reference, approached, bootstrap, unheard
 from embexp.training.loop import Predictor
 from embexp.training.ranking import KnownAnswers
 
@@ -295,7 +294,7 @@ class RankingEvaluator(Evaluator):
             found = metrics(ranks, heads)
             if details is not None:
                 deviations = of_queries(ranks, heads, self._seed, partial(progress, INTERVALS))
-                details["intervals"] = intervals.around(found, deviations)
+                details["intervals"] = baseline.intervals_around(found, deviations)
             return found
 
         return measured

@@ -60,8 +60,8 @@ from embexp.runs.prepare import Data
 from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.system.parallel import Progress, part, quiet
-from embexp.training import baseline, intervals, ranking
-from embexp.training.intervals import MOST, Interval, bootstrap, unheard
+from embexp.training import baseline, ranking
+from embexp.training.baseline import MOST, Interval, bootstrap, unheard
 from embexp.training.loop import Predictor
 from embexp.training.ranking import ItemPart, Lister, SharesItems, UserVectors, blocks, pairs
 
@@ -285,7 +285,7 @@ class ListEvaluator(Evaluator):
         )
         if details is not None:
             values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
-            details["intervals"] = intervals.around(
+            details["intervals"] = baseline.intervals_around(
                 found, intervals_over_users(values, self._seed, partial(progress, INTERVALS))
             )
         return found
