@@ -64,10 +64,7 @@ TENSORFLOW_FREE = {
 """Rooms, and modules, that are imported before it is known whether anything is trained."""
 WITH_TENSORFLOW = {
     "freezing/diagnosis.py",
-    "freezing/optimizers/__init__.py",
-    "freezing/optimizers/keeping.py",
-    "freezing/optimizers/keras_3.py",
-    "freezing/optimizers/tensorflow_1.py",
+    "freezing/optimizers.py",
     "reports/tensorboard.py",
     "system/native.py",
 }
