@@ -35,8 +35,8 @@ from embexp.vectors.pretrained import checks
 
 if TYPE_CHECKING:
     from embexp.data.vocabularies.token_rows import Share, Shares
-    from embexp.freezing.policies import TablePolicy
     from embexp.runs.dry_run import Timed
+    from embexp.training.freezing.policies import TablePolicy
 
 FROM_DATA = "from the data"
 FROM_FILE = "from the file"

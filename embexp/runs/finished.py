@@ -32,7 +32,6 @@ from embexp.data.vocabularies.vocabulary import (
     stands_for_tokens,
 )
 from embexp.errors import DataError, NotARunError, RunError, UsageError, excerpt
-from embexp.freezing.policies import RowFacts
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.outputs import check_place
 from embexp.reports import results
@@ -51,6 +50,7 @@ from embexp.system import caching, files
 from embexp.system.arrays import ArrayRows, Rows, SomeRows
 from embexp.system.parallel import Progress, quiet
 from embexp.system.terminal import byte_size
+from embexp.training.freezing.policies import RowFacts
 from embexp.vectors import neighbors
 from embexp.vectors import write as vectors
 from embexp.vectors.pretrained import earlier

@@ -24,8 +24,6 @@ from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, RunError, VocabularyError, plural
-from embexp.freezing import policies
-from embexp.freezing.policies import RowFacts, TablePolicy
 from embexp.records import identity
 from embexp.records.folder import RunFolder, around, check_checkpoint, code_of, named_functions
 from embexp.records.identity import Identity
@@ -44,6 +42,8 @@ from embexp.system import caching, digests, machine, stores
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import UserCode
 from embexp.training import loop
+from embexp.training.freezing import policies
+from embexp.training.freezing.policies import RowFacts, TablePolicy
 from embexp.vectors.pretrained import earlier
 from embexp.vectors.pretrained.aligned import align
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint

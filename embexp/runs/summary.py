@@ -13,7 +13,6 @@ import numpy as np
 from embexp.checkpoints.account import Account
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DivergedError
-from embexp.freezing import watching
 from embexp.records.folder import RunFolder
 from embexp.runs.evaluations import Evaluated
 from embexp.runs.execute import Started
@@ -23,6 +22,7 @@ from embexp.specs.tasks import CANDIDATES
 from embexp.strategies.strategy import Strategy
 from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
+from embexp.training.freezing import watching
 from embexp.training.loop import Outcome
 from embexp.vectors.pretrained.tables import PretrainedTable
 

@@ -18,12 +18,12 @@ from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.fields.texts import text_examples
 from embexp.fields.texts.texts import Corpus, Document
-from embexp.freezing import policies
-from embexp.freezing.policies import RowFacts
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.run import data_of
 from embexp.specs.tables import Feature
 from embexp.system.parallel import quiet
+from embexp.training.freezing import policies
+from embexp.training.freezing.policies import RowFacts
 
 TABLES = {"user": "users", "item": "items"}
 GRAPH = {"source": "entities", "relation": "relations", "candidates": "entities"}

@@ -17,13 +17,13 @@ from rich.console import Console
 
 import embexp
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary
-from embexp.freezing import diagnosis
-from embexp.freezing.diagnosis import Cause, NeverMoved, Training, learning_steps
-from embexp.freezing.policies import Grouping, TablePolicy
 from embexp.reports.results import Results
 from embexp.runs import run as single
 from embexp.specs.optimizers import SGD
 from embexp.specs.tables import Storage
+from embexp.training.freezing import diagnosis
+from embexp.training.freezing.diagnosis import Cause, NeverMoved, Training, learning_steps
+from embexp.training.freezing.policies import Grouping, TablePolicy
 
 OLD, NEW, USERS, DIM = 25, 15, 20, 8
 MODEL = '''

@@ -26,10 +26,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from embexp.freezing.diagnosis import Cause, by_cause
-from embexp.freezing.watching import row_hashes
 from embexp.tables.frozen_rows import FrozenRows
 from embexp.tables.variables import in_keras, is_writable
+from embexp.training.freezing.diagnosis import Cause, by_cause
+from embexp.training.freezing.watching import row_hashes
 
 __all__ = ["Report", "RowReport", "freeze"]
 

@@ -18,9 +18,6 @@ import numpy as np
 
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import RunError
-from embexp.freezing import diagnosis
-from embexp.freezing.diagnosis import NOTHING, UNKNOWN, Cause, Diagnosis, Training, diagnose
-from embexp.freezing.policies import TablePolicy
 from embexp.specs.base import summarize_names
 from embexp.specs.optimizers import FTRL, Adagrad, TableOptimizer
 from embexp.specs.tables import Storage
@@ -28,6 +25,9 @@ from embexp.system import digests
 from embexp.system.arrays import Rows, SomeRows
 from embexp.system.parallel import Progress, part, quiet, reported
 from embexp.tables.variables import ReadableTable
+from embexp.training.freezing import diagnosis
+from embexp.training.freezing.diagnosis import NOTHING, UNKNOWN, Cause, Diagnosis, Training, diagnose
+from embexp.training.freezing.policies import TablePolicy
 from embexp.training.listeners import Listener
 
 MOST_SAMPLED = 65_536

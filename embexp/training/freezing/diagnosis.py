@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
-from embexp.freezing.policies import Grouping, TablePolicy
 from embexp.specs.base import Note, summarize_names
 from embexp.specs.optimizers import TableOptimizer
 from embexp.tables import optimizers
+from embexp.training.freezing.policies import Grouping, TablePolicy
 
 _STEPS_AT_ONCE = 65_536
 _WORTH_TELLING = 0.01
