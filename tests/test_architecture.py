@@ -27,8 +27,8 @@ ALLOWED = {
     "records": "errors specs system",
     "reports": "errors records specs system training",
     "rows": "specs tables",
-    "runs": "checkpoints data errors estimator initialization records reports specs strategies system"
-    " tables training vectors",
+    "runs": "checkpoints data errors estimator initialization records reports specs strategies system tables"
+    " training vectors",
     "specs": "errors",
     "strategies": "errors initialization specs system tables training",
     "sweeps": "config errors records reports runs specs system training",
