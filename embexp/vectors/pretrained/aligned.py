@@ -37,7 +37,6 @@ from embexp.vectors.pretrained.tables import (
     width_mismatch,
 )
 from embexp.vectors.stored import ROW_TYPES
-from embexp.vectors.transforms import TableRows, Transformation
 
 SAMPLE_VERSION = 1
 """Of the numbers: another one makes other files."""
@@ -254,6 +253,8 @@ def _transformed(
             )
             remedy = "write {frequency_weight: {frequencies: ranks}} if the file is sorted, or leave the step out"
             return Mismatch(rule, remedy, f"transform.{place}.frequencies", step.frequencies.value)
+    from embexp.vectors.transforms import TableRows, Transformation
+
     used, counts = used_rows(found.alignment, row_tokens(vocabulary))
     rows = TableRows(
         name=name,

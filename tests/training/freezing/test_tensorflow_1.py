@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from embexp.training.freezing.optimizers.tensorflow_1 import ROW_WISE
+from embexp.training.freezing.optimizers import ROW_WISE
 
 import embexp
 import embexp.estimator
