@@ -36,7 +36,6 @@ from embexp.config import (
     resources,
     validate,
 )
-from embexp.config import selections as choices
 from embexp.config.folders import at
 from embexp.config.hydra_globals import UnresolvedError, hydra_setting
 from embexp.config.loader import Loader, Sources
@@ -437,8 +436,8 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
     """
     parsed, faults = overrides.parse(loader, texts)
     chosen = [each for each in parsed if overrides.is_selection(loader.folders, each)]
-    config, selections, rejected = choices.select(loader, overrides.with_additions(loader, chosen))
-    lifted = choices.lift(loader, selections, config)
+    config, selections, rejected = overrides.select(loader, overrides.with_additions(loader, chosen))
+    lifted = overrides.lift(loader, selections, config)
     faults += [*rejected, *lifted.values()]
     applied: list[Override] = []
     added: set[str] = set()
@@ -472,7 +471,7 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
         lambda: config,
         lambda: hydra_job.written(config),
         container,
-        choices.choices(config),
+        overrides.choices(config),
         config.hydra.runtime.choices.get("hydra/launcher"),
         "" if faults else hydra_job.undated_sweep_directory(config),
         tuple(faults),
@@ -488,7 +487,7 @@ def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictCo
     key = tuple(str(selection.input_line) for selection in selections)
     if key in loader.hydra_faults:
         return loader.hydra_faults[key]
-    in_files, ignored = choices.hydra_in_files(loader, selections)
+    in_files, ignored = overrides.hydra_in_files(loader, selections)
     found = [*hydra_checks.faults(config, in_files, loader.permission), *ignored]
     served = [f"hydra.{node}.{key}" for node in ("launcher", "sweeper") for key in config.hydra[node] or ()]
     for path in (*hydra_checks.DIRECTORIES[:2], *served):  # that of a job is resolved once its number is known
