@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import RunError, UsageError
-from embexp.fields.recommendation import cold_starts
-from embexp.fields.recommendation.cold_starts import with_new_items
-from embexp.fields.recommendation.recommending import Vectors, compute_vectors, recommender
+from embexp.fields.recommendation import recommending
+from embexp.fields.recommendation.recommending import Vectors, compute_vectors, recommender, with_new_items
 from embexp.runs.finished import Written
 from embexp.runs.prepare import read_recorded_data
 from embexp.system import caching, files
@@ -33,7 +32,7 @@ def recommend(
     users: Sequence[str] | None = None,
     count: int = 10,
     *,
-    histories: cold_starts.Histories | None = None,
+    histories: recommending.Histories | None = None,
     unknown: dict[str, int] | None = None,
     include_seen: bool = False,
     content: Path | str | None = None,
@@ -45,7 +44,7 @@ def recommend(
     Args:
         users: their names; None: all users of the training split. Their features are those of their last example.
         count: items of each list; a user who has seen nearly everything gets fewer.
-        histories: items of users by name, who are taken for new ones; see `cold_starts.vectors_of_new_users`. A user
+        histories: items of users by name, who are taken for new ones; see `recommending.vectors_of_new_users`. A user
             none of whose items the run knows gets an empty list.
         unknown: gets the items of `histories` that the run does not know, and how many of the users have each.
         include_seen: list items too that the user has in any split of that data, or in `histories`.
@@ -78,7 +77,7 @@ def recommend(
             [run.spec.ids_of(name) for name in recommender(run).user_features],
         )
         evaluator, own = _evaluator(run), read_recorded_data(run.folder, run.spec, progress)
-        known = cold_starts.vectors_of_new_users(
+        known = recommending.vectors_of_new_users(
             evaluator, own, run.runtime, recommender(run), features, histories, unknown, progress
         )
     if content is not None:
