@@ -19,7 +19,7 @@ from embexp.runs.prepare import read_recorded_data
 from embexp.system import caching, files
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors import search_index
+from embexp.vectors import neighbors
 from embexp.vectors.write import write_vectors
 
 if TYPE_CHECKING:
@@ -136,12 +136,12 @@ def write_index(run: Run, directory: Path, out: Path, progress: Progress, *, rec
     Raises:
         RunError: faiss is missing, or does not reach the recall.
     """
-    if fault := search_index.missing():
+    if fault := neighbors.missing_faiss():
         raise RunError(fault)
     found = vectors(run, progress=progress)
     found.check_finite()
     few = np.random.default_rng(0).permutation(len(found.of_users))[:_QUERIES]
-    built = search_index.build(found.of_items, found.of_users[few], recall=recall, progress=progress)
+    built = neighbors.build_index(found.of_items, found.of_users[few], recall=recall, progress=progress)
     built.index.save(directory / "items.faiss", built.effort)
     files.write_text(directory / "index.json", json.dumps(built.facts, indent=2) + "\n")
     return replace(_written(found, directory, out, progress), facts=built.facts)
