@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     """Prints where the run would be; returns its spec."""
     from embexp.config import composition, hydra_job
-    from embexp.records import output_directory
+    from embexp.records import outputs
     from embexp.records.folder import RunFolder
     from embexp.specs.running import Existing
     from embexp.system import terminal
@@ -65,7 +65,7 @@ def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     config = job.composition.config
     place, dated = hydra_job.run_directory(config), hydra_job.is_dated(config)
     existing = Existing.NUMBER if dated else job.spec.output.existing
-    where = output_directory.foreseen(place, RunFolder(place).located(job.spec).model_dump(mode="json"), existing)
+    where = outputs.foreseen_directory(place, RunFolder(place).located(job.spec).model_dump(mode="json"), existing)
     outside = composition.elsewhere(job.composition, composition.IN_RUNS)
     terminal.say(console, f"writes    {f'{place}, by the time of its start' if dated else where}{outside}")
     return job.spec

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from embexp.training.freezing.optimizers import ROW_WISE
 
 import embexp
 import embexp.estimator
+from embexp.training.freezing.optimizers import ROW_WISE
 
 v1 = tf.compat.v1
 train = v1.train
