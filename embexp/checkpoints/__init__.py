@@ -37,7 +37,7 @@ __all__ = [
     "tensor",
 ]
 
-__getattr__ = at_first_use(
+__getattr__, __dir__ = at_first_use(
     __name__,
     {
         "embexp.checkpoints.account": ("Account", "Dropped", "Grown", "LiveAccount", "Mismatch", "Reordered", "Value"),
@@ -46,8 +46,3 @@ __getattr__ = at_first_use(
         "embexp.checkpoints.saving": ("Conversion", "Kind", "convert", "save"),
     },
 )
-
-
-def __dir__() -> list[str]:
-    """The public names, imported or not."""
-    return sorted({*globals(), *__all__})

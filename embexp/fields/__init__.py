@@ -38,7 +38,7 @@ __all__ = [
     "Task",
 ]
 
-__getattr__ = at_first_use(
+__getattr__, __dir__ = at_first_use(
     __name__,
     {
         "embexp.errors": ("Fault",),

@@ -29,7 +29,7 @@ __all__ = [
     "variable_load",
 ]
 
-__getattr__ = at_first_use(
+__getattr__, __dir__ = at_first_use(
     __name__,
     {
         "embexp.initialization.assign": ("AssignInSession",),

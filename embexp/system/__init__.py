@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def at_first_use(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package whose public names are imported when they are first used.
+def at_first_use(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package whose public names are imported when they are first used.
 
     Args:
         modules: the names, by the module that has them; a module without names is public itself.
@@ -21,4 +24,4 @@ def at_first_use(package: str, modules: Mapping[str, Sequence[str]]) -> Callable
         module = importlib.import_module(places[name])
         return getattr(module, name) if modules[places[name]] else module
 
-    return get
+    return get, lambda: sorted({*vars(sys.modules[package]), *places})
