@@ -42,7 +42,7 @@ class BadValue(Exception):  # noqa: N818 - turned into a DataError that names th
 
 
 def split_lists(array: pa.Array, separator: str) -> pa.Array:
-    """Text -> list of its parts that are not empty; of lists that are printed, see `printed_lists`, of their values.
+    """Text -> list of its parts that are not empty; of lists that are printed, see `dialect`, of their values.
 
     Raises:
         BadValue: a text is no list that is printed.

@@ -63,7 +63,7 @@ class Dialect:
         delimiter: between fields: some characters, or `WHITESPACE`.
         quoted: fields may stand in double quotes, and then hold delimiters and line ends; needs a delimiter of one
             character.
-        list_separator: between the values of a field that holds several, or `printed_lists.BRACKETS`.
+        list_separator: between the values of a field that holds several, or `BRACKETS`.
         encoding: of the text, by the name that Python has for it.
         decimal: the point of numbers, `.` or `,`.
         thousands: between groups of three digits of numbers; "" for nothing.

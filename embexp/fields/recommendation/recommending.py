@@ -439,7 +439,7 @@ def vectors_of_new_users(
 
 
 def _folded_in(items: np.ndarray, lists: ListColumn, model: Recommender, user: np.ndarray) -> np.ndarray:
-    """Vectors of users by least squares over those of items, see `cold_starts.folded_in`.
+    """Vectors of users by least squares over those of items, see `folded_in`.
 
     Where scores are cosines and biases, the cosines are fitted, and a vector gets the length of all users' vectors,
     which the temperature decides. So biases count as much as they do in training.
