@@ -28,8 +28,7 @@ import tensorflow as tf
 
 from embexp.tables.frozen_rows import FrozenRows
 from embexp.tables.variables import in_keras, is_writable
-from embexp.training.freezing.diagnosis import Cause, by_cause
-from embexp.training.freezing.watching import row_hashes
+from embexp.training.freezing.watching import Cause, by_cause, row_hashes
 
 __all__ = ["Report", "RowReport", "freeze"]
 
