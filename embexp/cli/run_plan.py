@@ -31,7 +31,7 @@ from embexp.specs.transforms import Fit
 from embexp.system import environment, machine, stores, terminal
 from embexp.system.terminal import byte_size, say
 from embexp.training.progress import duration
-from embexp.vectors.pretrained import checks
+from embexp.vectors.pretrained import aligned
 
 if TYPE_CHECKING:
     from embexp.data.vocabularies.token_rows import Share, Shares
@@ -79,7 +79,11 @@ class Plan:
 def from_spec(spec: RunSpec) -> Plan:
     """The plan without the data; reads only the headers of pretrained files."""
     return Plan(
-        spec, spec, checks.rows(spec), checks.dims(spec.pretrained, spec.tables), warnings=doubtful_settings(spec)
+        spec,
+        spec,
+        aligned.known_rows(spec),
+        aligned.known_dims(spec.pretrained, spec.tables),
+        warnings=doubtful_settings(spec),
     )
 
 
