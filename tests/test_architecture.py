@@ -49,7 +49,7 @@ TENSORFLOW_FREE = {
     "vectors",
     "config",
     "sweeps",
-    "checkpoints/paths.py",
+    "checkpoints/store.py",
     "checkpoints/contents.py",
     "checkpoints/difference.py",
     "checkpoints/keras_weights.py",

@@ -34,11 +34,11 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import restore as tensorflow_restore
 from tensorflow.python.client.session import BaseSession
 
-from embexp.checkpoints import naming, objects, paths, store
+from embexp.checkpoints import naming, objects, store
 from embexp.checkpoints.account import Account, LiveAccount, Mismatch
 from embexp.checkpoints.object_graph import TRAINABLE
 from embexp.checkpoints.objects import VARIABLE, assign, part_of, resource_variables
-from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path, plain_temporary
+from embexp.checkpoints.store import CHECKPOINT_NAME, plain_path, plain_temporary
 from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle import increments
 from embexp.system.tensor_bundle.increments import Values
@@ -363,7 +363,7 @@ def _restored(
         deferred = Deferred(status._checkpoint, found)
         # What waits is read when it is created: the view lasts as long as TensorFlow's record of what waits.
         weakref.finalize(status._checkpoint, stack.pop_all().close)
-    source = str(path if paths.is_keras_file(path) else prefix_of(index))
+    source = str(path if store.is_keras_file(path) else prefix_of(index))
     bound = status._checkpoint.object_by_proto_id
     taking = matching.Taking(source, checkpoint, found, bound, only, shown, unreached=not shown)
 
@@ -403,8 +403,8 @@ def _restored(
 
 def _index(path: Path, stack: contextlib.ExitStack) -> Path:
     """The index of a checkpoint; that of Keras' weights is in a temporary folder until the stack is closed."""
-    if not paths.is_keras_file(path):
-        return paths.index_of(path)
+    if not store.is_keras_file(path):
+        return store.find_index(path)
     return write_keras_bundle(path, Path(stack.enter_context(temporary(path))))
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from embexp.checkpoints import paths
-from embexp.checkpoints.paths import CHECKPOINT_NAME
+from embexp.checkpoints import store
+from embexp.checkpoints.store import CHECKPOINT_NAME
 from embexp.data import datasets, leaks, numbers, together
 from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
@@ -491,10 +491,10 @@ def _source(path: Path) -> Path:
     Raises:
         DataError: there is none, or a file is not what the run wrote, in whose folder it is.
     """
-    if paths.is_keras_file(path):
+    if store.is_keras_file(path):
         return path
-    found = paths.index_of(path)
-    check_checkpoint(*paths.files_of(found))
+    found = store.find_index(path)
+    check_checkpoint(*store.files_of(found))
     return found
 
 
@@ -504,9 +504,9 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
     Args:
         index: of the checkpoint, or the file of a format that is converted.
     """
-    if paths.is_keras_file(index):
+    if store.is_keras_file(index):
         return caching.file_digest(index, cache=cache)
-    return digests.of_json([caching.file_digest(path, cache=cache) for path in paths.files_of(index)])
+    return digests.of_json([caching.file_digest(path, cache=cache) for path in store.files_of(index)])
 
 
 def _file_digests(named: Mapping[str, Iterable[str]], *, cache: Path) -> dict[str, str]:

@@ -403,7 +403,7 @@ def graph(arguments: Sequence[str]) -> int:
     options = parser.parse(arguments)
     path: Path = options.path
     out: Path | None = options.out
-    from embexp.checkpoints import object_graph, paths, picture
+    from embexp.checkpoints import object_graph, picture, store
     from embexp.checkpoints.object_graph import spanning_tree, walk
 
     if out is not None and out.suffix.lower() not in picture.FORMATS:
@@ -414,10 +414,10 @@ def graph(arguments: Sequence[str]) -> int:
             f"{path} is a file of Keras, which has no object graph\n"
             "    tf.train.Checkpoint(model=model).write(PATH) writes a checkpoint of the model that has one"
         )
-    index = paths.index_of(path)
+    index = store.find_index(path)
     named = out or Path(f"{path.resolve().name.removesuffix('.index')}.svg")
-    file = output(named, "checkpoint graph", option="-o", inputs=paths.files_of(index), force=options.force)
-    warn_of_checkpoint(*paths.files_of(index))
+    file = output(named, "checkpoint graph", option="-o", inputs=store.files_of(index), force=options.force)
+    warn_of_checkpoint(*store.files_of(index))
     found = object_graph.read(index)
     shown = path if path.name else path.resolve()
     tree = spanning_tree(found, everything=options.all)
@@ -444,11 +444,11 @@ def convert(arguments: Sequence[str]) -> int:
     parser.values("--to")
     parser.add_argument("--names", type=Path)
     names: dict[str, str] = {}
-    from embexp.checkpoints import paths
+    from embexp.checkpoints import store
 
     def faults(options: argparse.Namespace) -> Iterator[str]:
         if options.out is not None:
-            there = paths.files_at(paths.prefix_for(options.out))
+            there = store.files_at(store.prefix_for(options.out))
             yield from (f"{each} already exists: give the new checkpoint another name" for each in there)
         if options.to not in ("name", "object"):
             yield f"--to {options.to}: must be name or object" if options.to else "to which kind? Add --to name|object"
@@ -457,7 +457,7 @@ def convert(arguments: Sequence[str]) -> int:
         yield from wrong
 
     options = parser.parse(arguments, faults)
-    check_place(paths.prefix_for(options.out), f"embexp checkpoint convert: {options.out}")
+    check_place(store.prefix_for(options.out), f"embexp checkpoint convert: {options.out}")
     from embexp.records.folder import RunFolder
 
     with RunFolder(options.path).reading():
@@ -485,11 +485,11 @@ def _read_names(file: Path | None) -> tuple[dict[str, str], list[str]]:
 
 
 def _convert(options: argparse.Namespace, names: Mapping[str, str]) -> None:
-    from embexp.checkpoints import paths
+    from embexp.checkpoints import store
     from embexp.records.folder import RunFolder, check_checkpoint
     from embexp.system.environment import load_tensorflow
 
-    check_checkpoint(*paths.files_of(paths.index_of(options.path, as_objects=options.to == "object")))
+    check_checkpoint(*store.files_of(store.find_index(options.path, as_objects=options.to == "object")))
     load_tensorflow()
     from embexp.checkpoints import naming
     from embexp.checkpoints.saving import convert
@@ -556,7 +556,7 @@ def _faults_of_growth(options: argparse.Namespace) -> Iterator[str]:
 
 def _is_file(options: argparse.Namespace) -> bool:
     """Whether a checkpoint is to be grown that no run of ours wrote."""
-    from embexp.checkpoints import paths
+    from embexp.checkpoints import store
     from embexp.errors import DataError
     from embexp.records.folder import RunFolder
 
@@ -565,7 +565,7 @@ def _is_file(options: argparse.Namespace) -> bool:
     if RunFolder(Path(options.directory)).spec.is_file():
         return False
     try:
-        paths.find(Path(options.directory))
+        store.find(Path(options.directory))
     except DataError:
         return False
     return True
@@ -599,7 +599,7 @@ def _of_file(options: argparse.Namespace) -> tuple[list[str], list[str], list[st
 
 
 def _grow_file(options: argparse.Namespace) -> None:
-    from embexp.checkpoints import growing, paths
+    from embexp.checkpoints import growing, store
     from embexp.system import terminal
     from embexp.system.terminal import byte_size
 
@@ -607,7 +607,7 @@ def _grow_file(options: argparse.Namespace) -> None:
         {name: value for name, _, value in (word.rpartition("=") for word in words)} for words in _of_file(options)
     )
     maps = growing.maps_by_token({name: (old, new[name]) for name, old in before.items()})
-    index = paths.index_of(Path(options.directory))
+    index = store.find_index(Path(options.directory))
     variables = growing.plan_file(index, maps, {name: int(number) for name, number in rows.items()})
     if not options.dry_run:
         growing.write_file(index, variables, options.out, fill=growing.Fill(options.missing), seed=options.seed or 0)
