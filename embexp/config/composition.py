@@ -25,17 +25,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from embexp.config import (
-    folders,
-    hydra_checks,
-    hydra_globals,
-    hydra_job,
-    named_code,
-    overrides,
-    patterns,
-    resources,
-    validate,
-)
+from embexp.config import folders, hydra_globals, hydra_job, named_code, overrides, patterns, resources, validate
 from embexp.config.folders import at
 from embexp.config.hydra_globals import UnresolvedError, hydra_setting
 from embexp.config.loader import Loader, Sources
@@ -225,9 +215,9 @@ def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_p
     """
     parsed, _ = overrides.parse(loader, texts)
     if in_python:  # where the later of two counts
-        faults, twice = list(hydra_checks.not_in_python(parsed)), []
+        faults, twice = list(hydra_job.not_in_python(parsed)), []
     else:
-        faults, twice = list(hydra_checks.without_effect(parsed, multirun=False)), list(overrides.repeated(parsed))
+        faults, twice = list(hydra_job.without_effect(parsed, multirun=False)), list(overrides.repeated(parsed))
     try:
         places = EVERYWHERE if in_python else IN_RUNS
         found = candidate(loader, texts, look_at_data=look_at_data, places=places)
@@ -357,7 +347,7 @@ def check_container(
     """
     container = _written_out(container)
     reported = {fault.path for fault in before} | set(unknown)
-    named = [*resources.name_faults(container), *hydra_checks.secret_faults(container)]
+    named = [*resources.name_faults(container), *hydra_job.secret_faults(container)]
     named = [fault for fault in named if fault.path not in reported]
     reported |= {fault.path for fault in named}
     spec, faults = validate.validate(container, reported=reported)
@@ -488,9 +478,9 @@ def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictCo
     if key in loader.hydra_faults:
         return loader.hydra_faults[key]
     in_files, ignored = overrides.hydra_in_files(loader, selections)
-    found = [*hydra_checks.faults(config, in_files, loader.permission), *ignored]
+    found = [*hydra_job.node_faults(config, in_files, loader.permission), *ignored]
     served = [f"hydra.{node}.{key}" for node in ("launcher", "sweeper") for key in config.hydra[node] or ()]
-    for path in (*hydra_checks.DIRECTORIES[:2], *served):  # that of a job is resolved once its number is known
+    for path in (*hydra_job.DIRECTORIES[:2], *served):  # that of a job is resolved once its number is known
         try:
             hydra_globals.hydra_setting(config, path, secrets=False)
         except UnresolvedError as error:

@@ -23,7 +23,7 @@ from yaml.constructor import ConstructorError
 from yaml.parser import ParserError
 from yaml.scanner import ScannerError
 
-from embexp.config import hydra_checks, patterns
+from embexp.config import hydra_job, patterns
 from embexp.config.folders import DEEPEST, MOST_DIGITS, Folders, Refused, checked, keys_of, outline, package_of, paths
 from embexp.config.loader import COMPOSITION_ERRORS, Loader, outline_of
 from embexp.config.messages import (
@@ -514,7 +514,7 @@ def _unknown_choice(loader: Loader, override: Override) -> Fault | None:
             override.get_key_element(), format_value(choice), "a choice is the name of a file, or a list of names"
         )
     if override.is_hydra_override():
-        return hydra_checks.refused(override)
+        return hydra_job.refused(override)
     if override.is_delete():
         return None
     known, key = folders.choices.get(group, {}), override.get_key_element().lstrip("+")
@@ -563,7 +563,7 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
     """
     key, value = override.get_key_element().lstrip("+~"), format_value(override.value())
     if override.is_hydra_override():
-        return hydra_checks.rejected(key, override.value(), error)
+        return hydra_job.rejected(key, override.value(), error)
     if made is not None:
         if override.is_add() and key in made:
             again = f"{key}={override.value()}"
@@ -582,7 +582,7 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
         remedy = f"choose one, or {of_sweep} once for each: {key}={','.join(map(str, several))}"
         return Fault(key, value, "these can't be chosen together", remedy)
     file = f"{override.key_or_group}/{override.value()}"
-    if (fault := hydra_checks.rejected_in_file(error)) is not None:
+    if (fault := hydra_job.rejected_in_file(error)) is not None:
         return replace(fault, source=str(loader.folders.file(file) or ""))
     fault = broken(loader.folders, error, [file, loader.config_name])
     return Fault(key, value, fault.rule, fault.remedy, fault.source)

@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import alike, composition, hydra_checks, hydra_globals, hydra_job
+from embexp.config import alike, composition, hydra_globals, hydra_job
 from embexp.config.composition import Composition, Job, compose_config
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
@@ -91,7 +91,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     engines.require_package(parsed)
     composed = compose_config(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()])
     base, outside = composed.config, composition.elsewhere(composed, composition.IN_SWEEPS)
-    faults = [*repeated(parsed), *hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]
+    faults = [*repeated(parsed), *hydra_job.without_effect(parsed, multirun=True), *hydra_job.sweep_faults(base)]
     if faults := [*faults, *composition.faults_of_places(composed, *composition.IN_SWEEPS[:2])]:
         raise ConfigError(faults)
     engine = None
