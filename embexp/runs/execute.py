@@ -26,7 +26,7 @@ from embexp.errors import CheckpointError
 from embexp.initialization.filling import FileRows, Grouped, Shared, TablePlan
 from embexp.records import differences
 from embexp.records.folder import RunFolder
-from embexp.records.identity import decides_nothing
+from embexp.records.manifest import decides_nothing
 from embexp.runs.evaluations import Evaluator, evaluator_of
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes import execution

@@ -24,9 +24,9 @@ from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, RunError, VocabularyError, plural
-from embexp.records import identity
+from embexp.records import manifest
 from embexp.records.folder import RunFolder, around, check_checkpoint, code_of, named_functions
-from embexp.records.identity import Identity
+from embexp.records.manifest import Identity
 from embexp.specs import footprint
 from embexp.specs.base import Note
 from embexp.specs.fields import imported
@@ -375,10 +375,10 @@ def prepare(
         known = {**pretrained.digests, **(dict.fromkeys(dense_from, dense.digest) if dense is not None else {})}
         named = {spec.freeze_path(name): spec.freeze_of(name).files for name in spec.tables}
         frozen = _file_digests(named, cache=cache)
-        content = identity.content_id(spec, data.scan.digest, known, frozen, restored_digest)
+        content = manifest.content_id(spec, data.scan.digest, known, frozen, restored_digest)
         of_files = {"data": data.scan.digest, **known, **frozen}
         of_files |= {} if restored_digest is None else {"restore": restored_digest}
-        found = identity.identity(spec.strategy, content, None if code is None else code.digest, of_files)
+        found = manifest.identity(spec.strategy, content, None if code is None else code.digest, of_files)
     settled = with_dims(spec, pretrained, RunSpec.input_faults)
     runtime = settled.executing_runtime
     examples, train = data.training_examples, spec.train
