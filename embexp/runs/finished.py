@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from embexp.checkpoints import store
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
-from embexp.data.files import frames
+from embexp.data.files import arrow_columns
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory
 from embexp.data.sources.source import OtherFile, source_of
@@ -620,8 +620,8 @@ class Run:
         columns, shared = columns_of(spec.data, spec.features, spec.tables, labelled=labelled, task=spec.task)
         vocabularies = {group: self._vocabularies[table] for table, group in shared.items()}
         known: dict[str, Any] = {"classes": self.classes, "numbers": self._numbers}
-        in_memory = frames.is_in_memory(data)
-        with as_the_runs_data(frames.NAME if in_memory else data):
+        in_memory = arrow_columns.is_in_memory(data)
+        with as_the_runs_data(arrow_columns.IN_MEMORY if in_memory else data):
             if in_memory:
                 examples = encode_in_memory(data, source_of(spec.data), columns, vocabularies, **known)
             else:

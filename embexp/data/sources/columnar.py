@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from embexp.data.examples import Encoded, Examples
+    from embexp.data.files.arrow_columns import InMemory
     from embexp.data.files.arrow_table import ParquetTable
     from embexp.data.files.dates import Locate
-    from embexp.data.files.frames import InMemory
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
 
