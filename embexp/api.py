@@ -39,6 +39,7 @@ __all__ = [
     "RunSpec",
     "SweepResult",
     "compose",
+    "continue_run",
     "load_run",
     "report",
     "resume",
@@ -287,6 +288,62 @@ def resume(
     from embexp.runs import experiment
 
     return experiment.resume(folder, changed, allow_code=allowed, observer=_observer(added, quiet=quiet))
+
+
+def continue_run(
+    parent: str | Path,
+    data: Any,
+    overrides: Sequence[str] = (),
+    directory: str | Path | None = None,
+    *,
+    listeners: Sequence[Listener] = (),
+    quiet: bool = False,
+    allow_code: Sequence[str] = (),
+) -> RunResult:
+    """Begins a new run where a finished one ended, on other data of the same columns, as `embexp continue` does.
+
+    Args:
+        parent: directory of the finished run, which is not changed.
+        data: a path, or a list of paths; or data in memory, as `embexp.run` takes it.
+        overrides: such as `["train.epochs=1", "freeze=old_rows"]`; all settings of the parent can be set.
+        directory: directory of the new run; None: `outputs/DATE/TIME`, or the next free name.
+        listeners: called during training.
+        allow_code: functions that the parent's spec may run, such as `["my_models:tower"]`.
+
+    Returns:
+        The directory of the new run and its summary; under `parent`, what it went on from, how good that is on the new
+        data, and what the training added.
+
+    Raises:
+        UsageError: an argument is of the wrong type, or a spec names code that isn't allowed.
+        NotARunError: the parent is no finished run.
+        ConfigError: settings don't fit each other, the parent, the data or the files; with all faults.
+        DataError: the data have other columns or classes than the parent's, or a record of the parent was changed.
+        RunError: the run fails for a reason in the data, a file or the machine.
+    """
+    function = "embexp.continue_run"
+    before, texts = arguments.directory(parent, function), arguments.overrides(overrides, function)
+    added = arguments.items(listeners, Listener, function, "listeners")
+    chosen = None if directory is None else arguments.directory(directory, function)
+    allowed = arguments.allowed_code(allow_code, function)
+    permission, folder = Permission(frozenset(allowed), caller=Caller.PYTHON), RunFolder(before)
+    folder.check(folder.spec, folder.summary)
+    recorded = folder.recorded_spec()
+    check_code(named_functions(recorded), allowed, record=folder.spec)
+    tracking.check_addresses([recorded], folder.spec)
+    from embexp.config import continuing
+
+    paths = [data] if isinstance(data, str | Path) else data
+    in_files = isinstance(paths, list | tuple) and all(isinstance(each, str | Path) for each in paths)
+    made = partial(continuing.continued, recorded.model_dump(mode="json"), before)
+    loader = composition.loader(permission=permission)
+    if in_files:
+        return _run(made(list(map(str, paths)), texts, loader), chosen, added, quiet=quiet)
+    from embexp.config import data_in_memory
+
+    spec = made(["data"], texts, loader, look_at_data=False)
+    with data_in_memory.written(spec, data, chosen, permission) as (checked, files_of_data):
+        return _run(checked, chosen, added, files_of_data, quiet=quiet, in_memory=True)
 
 
 def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str | Path | None = None) -> Verification:

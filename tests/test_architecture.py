@@ -16,7 +16,7 @@ ALLOWED = {
     "__init__": "api errors rows strategies training",
     "__main__": "cli",
     "api": "config errors records reports runs specs sweeps system training",
-    "checkpoints": "errors system tables vectors",
+    "checkpoints": "data errors system tables",
     "cli": "checkpoints config data errors records reports runs specs strategies sweeps system training vectors",
     "config": "data errors records specs system vectors",
     "data": "errors specs system",

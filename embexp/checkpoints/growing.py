@@ -184,7 +184,7 @@ def read_tokens(tokens: Tokens, what: str) -> list[str]:
         DataError: a file can't be read.
     """
     if isinstance(tokens, str | os.PathLike):
-        from embexp.vectors.stored import token_lines  # not above: Arrow takes long to import
+        from embexp.data.vocabularies.vocabulary import token_lines  # not above: Arrow takes long to import
 
         found: list[str] = token_lines(Path(tokens)).to_pylist()
     else:

@@ -559,15 +559,21 @@ class DenseValues:
 
     Attributes:
         notes: what is not restored, and why.
+        first: values of the first columns of variables, whose others keep their initial values.
     """
 
     values: list[tuple[Any, np.ndarray]]
     notes: tuple[str, ...] = ()
+    first: tuple[tuple[Any, np.ndarray], ...] = ()
 
     def assign(self) -> None:
         """Assigns the values to eager variables, or in the default session."""
         for variable, value in self.values:
             assign(variable, value)
+        for variable, value in self.first:
+            whole = tf.convert_to_tensor(variable)
+            now = whole.numpy() if tf.executing_eagerly() else tf.compat.v1.get_default_session().run(whole)
+            assign(variable, np.concatenate([value, now[..., value.shape[-1] :]], axis=-1))
 
     def fill(self, session: Any) -> None:
         """Assigns the values to variables of a graph, in a session."""
@@ -575,13 +581,17 @@ class DenseValues:
             self.assign()
 
 
-def read_dense(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
+def read_dense(
+    parts: Any, index: Path, *, same_optimizer: bool, random: bool = False, outputs: tuple[int, int] | None = None
+) -> DenseValues:
     """Reads the values of a dense part from an earlier checkpoint, matched by their place in model and optimizer.
 
     Args:
         parts: a `tf.train.Checkpoint` with model, optimizer, random and step, all of whose variables exist.
         index: the `.index` file of the earlier checkpoint.
         same_optimizer: whether the optimizers are of the same kind, so that slots can be restored.
+        random: whether random generators, such as those of dropout, go on from where they were.
+        outputs: how many the model had, and has now, if it may have more; those that are new keep their initial values.
 
     Raises:
         CheckpointError: weights differ in number or shape; the message lists them all.
@@ -590,35 +600,53 @@ def read_dense(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
     from embexp.checkpoints.contents import WEIGHTS_OF_OPTIMIZER
 
     weights, slots = _variables(parts)
-    stored = {
-        key.removesuffix(KEY_END): values
-        for key, values in increments.tensors(increments.chain(prefix_of(index))).items()
-        if not key.startswith(_OTHER_PARTS)
-    }
+    every = increments.tensors(increments.chain(prefix_of(index)))
+    stored = {key.removesuffix(KEY_END): each for key, each in every.items() if not key.startswith(_OTHER_PARTS)}
     stored_slots = {
         key: values
         for key, values in stored.items()
         if key.startswith(_OPTIMIZER) and not key.startswith(WEIGHTS_OF_OPTIMIZER)
     }
     stored_weights = {key: values for key, values in stored.items() if key not in stored_slots}
+    first, first_slots = (_take_grown(*each, outputs) for each in ((weights, stored_weights), (slots, stored_slots)))
     if faults := [*_faults(weights, stored_weights)]:
         raise CheckpointError(
             f"the dense part of {index.parent} does not fit this experiment's: {'; '.join(faults)}. Use the same model"
             " again, or set pretrained.dense=false to begin with a new dense part"
         )
     values = [(variable, _checked(stored_weights[key])) for key, variable in weights.items()]
+    if random:
+        states = {f"random/{place}{KEY_END}": variable for place, variable in enumerate(parts.random)}
+        values += [(variable, _checked(every[key])) for key, variable in states.items() if key in every]
     fresh = [key for key in slots if key not in stored_slots or _shape(slots[key]) != stored_slots[key].entry.shape]
     if not slots or not weights:
-        return DenseValues(values)
+        return DenseValues(values, first=first)
     if not same_optimizer or fresh:
         why = "differ in number or shape" if same_optimizer else "are of another kind of optimizer"
-        return DenseValues(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",))
+        return DenseValues(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",), first)
     values += [(variable, _checked(stored_slots[key])) for key, variable in slots.items()]
+    first += first_slots
     if extra := len(stored_slots.keys() - slots.keys()):
         return DenseValues(
-            values, (f"dense_optimizer: {extra} slots of the checkpoint are ignored: it has no such slots",)
+            values, (f"dense_optimizer: {extra} slots of the checkpoint are ignored: it has no such slots",), first
         )
-    return DenseValues(values)
+    return DenseValues(values, first=first)
+
+
+def _take_grown(
+    variables: dict[str, Any], stored: dict[str, Values], outputs: tuple[int, int] | None
+) -> tuple[tuple[Any, np.ndarray], ...]:
+    """Takes variables out that have a column for each output, of which there were fewer; with their stored values."""
+    if outputs is None or outputs[0] == outputs[1]:
+        return ()
+    keys = [
+        key
+        for key, variable in variables.items()
+        if key in stored
+        and (stored[key].entry.shape[-1:], _shape(variable)[-1:]) == ((outputs[0],), (outputs[1],))
+        and stored[key].entry.shape[:-1] == _shape(variable)[:-1]
+    ]
+    return tuple((variables.pop(key), _checked(stored.pop(key))) for key in keys)
 
 
 def _checked(values: Values) -> np.ndarray:

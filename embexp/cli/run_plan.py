@@ -392,10 +392,10 @@ def _show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
     with show_stages() as stages:
         for name, run in runs.items() if scan else ():
             # It has the rows that the run will have from whose checkpoint it starts.
-            before = prepared[study.starts_from[name]] if name in study.starts_from else None
+            before = None if (base := study.base_of(name)) is None else prepared[base]
             prepared[name] = prepare(run, stages, base=before)
     for number, (name, run) in enumerate(runs.items(), 1):
-        say(console, f"{number} of {len(runs)}, {name}: {study.descriptions[name]}")
+        say(console, f"{number} of {len(runs)}, {name}: {study.description(name)}")
         if name in prepared:
             _show(from_prepared(prepared[name]), console)
             say(console, _length_line(prepared[name]))

@@ -61,8 +61,10 @@ _PATHS = (
     "output.cache",
     *(f"output.vectors.{kind}" for kind in ("similarity", "analogies", "categories")),
     "restore.path",
+    "parent.path",
     *_PATHS_OF_TABLES,
     *(f"tables.*.{path}" for path in _PATHS_OF_TABLES),
+    "tables.*.vocabulary.path",
 )
 """Values that are paths, * for any key or place in a list. They are made absolute, so that a finished run can be loaded
 from any directory."""

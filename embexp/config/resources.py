@@ -108,6 +108,7 @@ def faults(
             *([of_model] if later else []),
             lambda: _restored_faults(spec.restore.path),
             lambda: _frozen_faults(spec.settings_of("freeze")),
+            lambda: _vocabulary_faults(some_tables),
             lambda: _test_faults(spec.output.vectors),
         ]
     if here:
@@ -246,6 +247,22 @@ def _frozen_faults(settings: Iterable[tuple[Scope, Any]]) -> Iterator[Fault]:
             for key, path in (("tokens_file", freeze.tokens_file), ("mask_file", freeze.mask_file)):
                 if path is not None and not is_url(path) and not Path(path).is_file():
                     yield _no_file(f"{scope.path}.{key}", path)
+
+
+def _vocabulary_faults(tables: Mapping[str, Table]) -> Iterator[Fault]:
+    """Files of tokens that are not there, or have empty or repeated ones."""
+    given = {name: table.vocabulary.path for name, table in tables.items() if table.vocabulary.path is not None}
+    for name, path in given.items():
+        place = f"tables.{name}.vocabulary.path"
+        if not is_url(path) and not Path(path).is_file():
+            yield _no_file(place, path)
+        elif not is_url(path):
+            from embexp.data.vocabularies.vocabulary import tokens_of_file
+
+            try:
+                tokens_of_file(Path(path))
+            except DataError as error:
+                yield Fault(place, repr(path), str(error), "a file has a token a line, each once")
 
 
 def _no_file(place: str, path: str) -> Fault:

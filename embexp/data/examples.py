@@ -263,6 +263,7 @@ def encode(
     timestamp: str | None = None,
     group: str | None = None,
     known_classes: Sequence[str] = (),
+    further_classes: bool = False,
     part: bool = False,
 ) -> None:
     """Writes a source's examples into an empty folder.
@@ -273,11 +274,12 @@ def encode(
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
         known_classes: names of the classes of a finished run, by label; empty: they follow from the labels.
+        further_classes: whether there may be others, which follow them.
         part: whether others are put behind these examples: then names of classes, and groups, are written as they come.
     """
     names = None
     if columns.label is not None and columns.classes is not None:
-        names = LabelNumbers(columns.classes, columns.label, known_classes)
+        names = LabelNumbers(columns.classes, columns.label, known_classes, extends=further_classes)
     scalar = [name for name in columns.ids if name not in lists]
     several = [name for name in columns.ids if name in lists]
     tables = list(dict.fromkeys(columns.ids.values()))
@@ -425,17 +427,23 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name)))
 
 
+def extended(known: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
+    """Names of classes by label: those that are known, then others in their order."""
+    return (*known, *in_order([name for name in dict.fromkeys(names) if name not in known]))
+
+
 class LabelNumbers:
     """Numbers names of classes as they come; at the end, when all are known, gives each its label."""
 
-    def __init__(self, how: ClassNames, column: str, known: Sequence[str] = ()) -> None:
+    def __init__(self, how: ClassNames, column: str, known: Sequence[str] = (), *, extends: bool = False) -> None:
         """Takes the rules.
 
         Args:
             column: of the label, for messages.
             known: names of the classes of a finished run, by label; empty: they follow from the values.
+            extends: whether there may be others, which follow them.
         """
-        self._how, self._column, self._known = how, column, tuple(known)
+        self._how, self._column, self._known, self._extends = how, column, tuple(known), extends
         self._numbers: dict[str, int] = {}
 
     def encode(self, values: pa.Array) -> np.ndarray:
@@ -476,6 +484,8 @@ class LabelNumbers:
         names = list(self._numbers)
         self._check_numbers(names)
         classes = self._two(names) if self._how.two else self._known or in_order(names)
+        if self._extends and not self._how.two:
+            classes = extended(classes, names)
         labels = np.array([*(self._label(name, classes) for name in names), _MISSING], np.float32)
         written = np.lib.format.open_memmap(folder / "labels.npy", "r+")
         for start in range(0, len(written), _ROWS):

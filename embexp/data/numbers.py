@@ -293,6 +293,7 @@ def prepare(
     *,
     cache: Path,
     key: str,
+    fitted: Sequence[FittedColumn] = (),
     progress: Progress = quiet,
 ) -> PreparedNumbers:
     """Fits the columns to the training split and transforms all examples, unless the cache has it.
@@ -301,12 +302,13 @@ def prepare(
         raw: float32 [examples, columns], NaN where a value is missing.
         train: int64, the examples of the training split.
         settings: of the columns, in the order of `raw`.
+        fitted: what was fitted before, and is used instead; empty: nothing.
     """
     if not settings:
         return PreparedNumbers()
     written = [[name, setting.model_dump(mode="json")] for name, setting in settings.items()]
     place = digests.of_json({"format": [FORMAT, _FITTED], "scan": key, "columns": written})
-    folder = caching.folder(cache, "numbers", place, partial(_make, raw, train, settings, progress))
+    folder = caching.folder(cache, "numbers", place, partial(_make, raw, train, settings, fitted, progress))
     columns = read(folder / "fitted.json")
     figures = tuple(Figures(**load) for load in json.loads((folder / "figures.json").read_text("utf-8")))
     changed = not all(column.plain for column in columns)
@@ -335,11 +337,16 @@ def applied_in(raw: np.ndarray, columns: Sequence[FittedColumn], folder: Path) -
 
 
 def _make(
-    raw: np.ndarray, train: np.ndarray, settings: Mapping[str, NumericColumn], progress: Progress, folder: Path
+    raw: np.ndarray,
+    train: np.ndarray,
+    settings: Mapping[str, NumericColumn],
+    fitted: Sequence[FittedColumn],
+    progress: Progress,
+    folder: Path,
 ) -> None:
     if raw.size >= _LONG:
         progress("fitting the numeric columns", None)
-    columns = fit(raw, train, settings, folder)
+    columns = tuple(fitted) or fit(raw, train, settings, folder)
     write(columns, folder / "fitted.json")
     figures = [asdict(figure) for figure in tail_figures(raw, train, list(settings))]
     (folder / "figures.json").write_text(json.dumps(figures), "utf-8")

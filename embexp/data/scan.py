@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -23,10 +23,12 @@ import numpy as np
 from embexp.data import datasets, leaks, splits, together
 from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
+from embexp.data.contract import Contract
 from embexp.data.examples import Encoded, Examples, Layout, examples
 from embexp.data.files import arrow_columns
 from embexp.data.leaks import Leak
 from embexp.data.numbers import FittedColumn, PreparedNumbers
+from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
 from embexp.data.together import Workers
 from embexp.data.vocabularies import token_rows
@@ -183,6 +185,7 @@ class Scan:
         skipped: rows without a label, which were left out.
         leaks: columns that may restate the label, as a sample of the training split shows.
         doubts: tokens that are rarely meant.
+        as_before: makes the examples as the parent of the run sees them, which has no rows for further tokens.
     """
 
     examples: Examples
@@ -199,6 +202,7 @@ class Scan:
     skipped: int = 0
     leaks: tuple[Leak, ...] = ()
     doubts: Sequence[Doubt] = ()
+    as_before: Callable[[], Examples] | None = None
 
 
 def scan(
@@ -209,6 +213,7 @@ def scan(
     interactions: bool = False,
     progress: Progress = quiet,
     workers: Workers | None = None,
+    contract: Contract | None = None,
 ) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
@@ -216,23 +221,33 @@ def scan(
         interactions: only examples with label 1 belong to a split.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
         workers: who reads it together, and do the same; None: this process alone.
+        contract: what the data of an earlier run decided, to which these only add; None: nothing.
 
     Raises:
         ConfigError: the source lacks something the config asks for.
-        DataError: a file's content is malformed.
+        DataError: a file's content is malformed, or does not fit the contract.
         VocabularyError: a value is unknown where `data.vocabulary.unknown` is `error`.
     """
     if columns.label is None and data.label_column is not None:
         raise ValueError("a scan reads the label")
     datasets.ensure(data, cache=cache, progress=progress)
     source = source_of(data)
+    if contract is not None and isinstance(source, TokenSource):
+        source = replace(source, contract=contract, classes=contract.classes)
+    make = partial(_scan, source, columns, cache, interactions, contract, progress)
     if workers is None:
-        return _scan(source, columns, cache, interactions, progress)
-    make = partial(_scan, source, columns, cache, interactions, progress)
+        return make()
     return together.read(source, columns, make, workers=workers, cache=cache, progress=progress)
 
 
-def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, progress: Progress) -> Scan:
+def _scan(
+    source: Source,
+    columns: Columns,
+    cache: Path,
+    interactions: bool,
+    contract: Contract | None,
+    progress: Progress,
+) -> Scan:
     encoded = source.encode(columns, cache=cache, progress=progress)
     only_ones = interactions and encoded.layout.label
     encoded = replace(encoded, only_ones=only_ones)
@@ -246,10 +261,21 @@ def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, pro
     rewritten = layout.token_tables or layout.bucketed
     found = examples(encoded.folder, divided if rewritten else encoded.folder, tuple(columns.buckets))
     train = mapped_array(divided / "train.npy")
-    numbers = numeric.prepare(found.dense, train, columns.numeric, cache=cache, key=key, progress=progress)
+    fitted = () if contract is None else contract.numbers
+    numbers = numeric.prepare(
+        found.dense, train, columns.numeric, cache=cache, key=key, fitted=fitted, progress=progress
+    )
+    vocabularies = source.vocabularies(columns, encoded, divided)
+    whole, as_before = found if numbers.dense is None else replace(found, dense=numbers.dense), None
+    if contract is not None:
+        contract.check(vocabularies)
+        before = {
+            name: contract.before(name, each) for name, each in vocabularies.items() if name in contract.vocabularies
+        }
+        as_before = partial(_as_before, encoded, {**vocabularies, **before}, columns, cache, whole)
     return Scan(
-        examples=found if numbers.dense is None else replace(found, dense=numbers.dense),
-        vocabularies=source.vocabularies(columns, encoded, divided),
+        examples=whole,
+        vocabularies=vocabularies,
         splits={name: mapped_array(divided / f"{name}.npy") for name in facts.get("parts", splits.SPLITS)},
         label_mean=facts["label_mean"],
         truth=facts["truth"],
@@ -262,7 +288,18 @@ def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, pro
         skipped=layout.skipped,
         leaks=_leaks(source, columns, encoded, train, cache, key),
         doubts=doubts(source, columns, encoded, cache=cache),
+        as_before=as_before,
     )
+
+
+def _as_before(
+    encoded: Encoded, vocabularies: Mapping[str, Vocabulary], columns: Columns, cache: Path, found: Examples
+) -> Examples:
+    """The examples with rows by the parent's vocabularies, whose tokens are normalised already."""
+    if not (encoded.layout.token_tables or columns.buckets):
+        return found
+    same = token_rows.numbered(encoded, vocabularies, columns.buckets, cache=cache)
+    return replace(same, dense=found.dense)
 
 
 def _leaks(

@@ -284,7 +284,7 @@ def _join(reading: Reading, parts: Sequence[tuple[Path, Sequence[Table]]], progr
     rows_of = [_numbers(part, layout, codes) for (part, _), layout in zip(parts, layouts, strict=True)]
     names = None
     if columns.label is not None and columns.classes is not None:
-        names = LabelNumbers(columns.classes, columns.label, reading.classes)
+        names = LabelNumbers(columns.classes, columns.label, reading.classes, extends=reading.further_classes)
     of_ids = [first.tables[column] for column in first.ids]
     of_lists = {f"list.{place}.values": first.tables[column] for place, column in enumerate(first.lists)}
     of_lists |= {"groups": GROUP}

@@ -132,6 +132,10 @@ class RunFolder:
         """Of each row of a table of a grown checkpoint, the row of the run that it was."""
         return self.path / "provenance" / f"{table}.npy"
 
+    def unseen(self, table: str) -> Path:
+        """Of each token of a table, in how many runs in a row the data lacked it; of runs that go on from others."""
+        return self.path / "unseen" / f"{table}.npy"
+
     def check(self, *paths: Path) -> None:
         """Checks that files of the run are what it wrote, see `inventory.check`.
 
@@ -174,7 +178,7 @@ class RunFolder:
         return {name: run for name, run in self._stages().items() if run.summary.exists()}
 
     def _stages(self) -> dict[str, RunFolder]:
-        return {name: RunFolder(self.path / name) for name in studies.folders()}
+        return {name: RunFolder(self.path / name) for name in studies.folders(self.path)}
 
     def recorded_spec(self) -> RunSpec:
         """The spec of the run, or of the study.

@@ -529,8 +529,9 @@ def content_id(
     Args:
         data_digest: of the data's content.
         pretrained_digests: of the content of pretrained files, by the config path of their setting, such as
-            `tables.item.pretrained`; a file that no table takes rows from has none.
-        freeze_digests: of the content of files that freeze policies name, by path.
+            `tables.item.pretrained`; a file that no table takes rows from has none. Of what the run takes over from its
+            parent under `parent`.
+        freeze_digests: of the content of files that freeze policies and vocabularies name, by path.
         restored_digest: of the checkpoint that variables are restored from.
     """
     without: dict[str, Any] = {**dict.fromkeys(DECIDES_NOTHING, True), "strategy": set(_OF_A_MACHINE)}
@@ -540,6 +541,8 @@ def content_id(
     for name in tasks.settings_of_others(spec.task):
         content.pop(name, None)
     content["restore"]["path"] = restored_digest
+    if "parent" in content:
+        content["parent"]["path"] = pretrained_digests.get("parent")
     content["data"].pop("fetch", None)  # how the files came here
     if "path" in content["data"]:
         content["data"]["path"] = data_digest
@@ -560,6 +563,9 @@ def content_id(
                     {key: value for key, value in step.items() if value is not False} for step in steps
                 ]
     tables = content["tables"].values()
+    for vocabulary in (table["vocabulary"] for table in tables):
+        if "path" in vocabulary:
+            vocabulary["path"] = freeze_digests.get(vocabulary["path"])
     for settings in (content["optimizer"], *tables, *(table["optimizer"] for table in tables)):
         for name, value in _LATER.items():
             if settings is not None and name in settings and settings[name] == value:

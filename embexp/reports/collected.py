@@ -223,7 +223,7 @@ def is_run(directory: Path) -> bool:
 def _stages_of_study(directory: Path) -> list[Path]:
     """The directories of a study's runs, in their order; none if it is no study."""
     kind = settings_of(_content(RunFolder(directory).spec)[0]).get("study.kind", "none")
-    runs = [directory / name for name in studies.folders()]
+    runs = [directory / name for name in studies.folders(directory)]
     return [] if kind == "none" else [run for run in runs if is_run(run)]
 
 

@@ -346,7 +346,7 @@ def parent_of(directory: Path, store: Store, experiment: str) -> str | None:
 def group_of(directory: Path) -> Path | None:
     """The directory of the sweep or the study that a run belongs to; None if it belongs to none."""
     directory = directory.absolute()
-    if directory.name in studies.folders() and RunFolder(directory.parent).spec.is_file():
+    if directory.name in studies.folders(directory.parent) and RunFolder(directory.parent).spec.is_file():
         return directory.parent
     for parent in directory.parents:
         if any((parent / name).is_file() for name in OF_SWEEPS):

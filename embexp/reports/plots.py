@@ -285,6 +285,31 @@ def drift_figure(drifts: Sequence[tuple[int, Drift]], *, name: str) -> Figure:
     return figure
 
 
+def files_figure(
+    lines: Mapping[str, Mapping[int, float]], *, metric: str, name: str, across: str = "tested on file"
+) -> Figure:
+    """A metric of each file, of several ways to train for it.
+
+    Args:
+        lines: by way, the value by the number of the file, from 0.
+        across: what the numbers are of.
+    """
+    figure = Figure(figsize=(7.2, 4.3), dpi=160, layout="constrained")
+    axes = figure.subplots()
+    for number, (label, points) in enumerate(lines.items()):
+        numbers, values = zip(*sorted(points.items()), strict=True)
+        axes.plot([each + 1 for each in numbers], values, label=label, color=TABLES[number % len(TABLES)], marker="o")
+    frame(axes)
+    axes.set_xlabel(across, fontsize=9)
+    tested = [number + 1 for points in lines.values() for number in points]
+    axes.set_xlim(min(tested) - 0.2, max(tested) + 0.2)
+    better = direction(metric)
+    axes.set_ylabel(title(metric) + ("" if better is None else f"\n{better.value} is better"), fontsize=9)
+    figure.suptitle(one_line(name, 60), x=0.01, ha="left", fontsize=12, fontweight="bold")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", frameon=False, fontsize=9, ncols=2)
+    return figure
+
+
 def overview_figure(recorded: Curves, summary: Mapping[str, Any], kept: int) -> Figure:
     """The whole run."""
     tables = summary.get("freeze") or {}

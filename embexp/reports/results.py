@@ -62,7 +62,8 @@ class Results:
         yield from self._restored()
         tables = self._metrics(options), self._confusion(options), self._tables(options), self._pretrained(options)
         yield from spaced([table for table in tables if table is not None], options)
-        yield from map(Text, (*divided(self.summary), *fits(self.summary), *fused(self.summary)))
+        lines = (*continued(self.summary), *divided(self.summary), *fits(self.summary), *fused(self.summary))
+        yield from map(Text, lines)
         yield from files(self.directory, self._existing())
         yield from warnings(self.summary)
 
@@ -184,6 +185,22 @@ def fits(summary: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name.replace('_', ' ')}: {', '.join(parts)}"
 
 
+def continued(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Lines on the run that this one went on from: which it is, and the rows of each table's tokens."""
+    if parent := summary.get("parent"):
+        before = f"{parent['links']:,} run{'s' if parent['links'] > 1 else ''} before it, {parent['steps']:,} steps"
+        yield f"went on from {shown_path(Path(parent['path']))} ({before})"
+        for table, rows in parent["tables"].items():
+            yield f"  {table}: {kept_rows(rows)}"
+
+
+def kept_rows(rows: Mapping[str, int]) -> str:
+    """How many rows of a table's tokens were kept, came and went."""
+    words = {"kept": "kept", "new": "new", "unseen": "not in the new data", "dropped": "dropped"}
+    shown = [f"{rows[key]:,} {text}" for key, text in words.items() if rows[key] or key in ("kept", "new")]
+    return ", ".join(shown)
+
+
 def divided(summary: Mapping[str, Any]) -> Iterator[str]:
     """A line on how the examples were divided, which names the columns that decided."""
     if split := summary.get("split"):
@@ -253,6 +270,7 @@ def metric_rows(summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple
         if key.startswith("bayes_") and value is not None
     }
     compared = any(name in truth for name in names)
+    before = parent_cells(summary)
     baselines = summary.get("baselines") or {}
     known = {split for of_baseline in baselines.values() for split, values in of_baseline.items() if values}
     # Of the split that a reader looks at last.
@@ -262,6 +280,7 @@ def metric_rows(summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple
     last = next((split for split in ("test", "validation") if (details.get(split) or {}).get("intervals")), None)
     intervals = {} if last is None or last not in by_split else details[last]["intervals"]
     headings = [f"95% on {last}"] if intervals else []
+    headings += [f"parent on {before[0]}", "change"] if before is not None else []
     headings += [f"{name.replace('_', ' ')} on {against}" for name in references]
     headings += ["best possible on test", "difference"] if compared else []
     rows = []
@@ -270,6 +289,7 @@ def metric_rows(summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple
         if intervals:
             ends = intervals.get(name)
             cells.append("" if ends is None else f"±{(ends[1] - ends[0]) / 2:.4f}")
+        cells += before[1].get(name, ["", ""]) if before is not None else []
         cells += [_four_decimals(values.get(name)) for values in references.values()]
         if compared:
             test, best = by_split.get("test", {}).get(name), truth.get(name)
@@ -277,6 +297,21 @@ def metric_rows(summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple
             cells += ["" if best is None else _four_decimals(best), difference]
         rows.append((name, *cells))
     return ("metric", *by_split, *headings), rows
+
+
+def parent_cells(summary: Mapping[str, Any]) -> tuple[str, dict[str, list[str]]] | None:
+    """The split that a run and its parent are compared on, and cells of each metric: the parent's, and the change."""
+    parent = summary.get("parent") or {}
+    metrics, changes = parent.get("metrics") or {}, parent.get("differences") or {}
+    split = next((name for name in ("test", "validation") if metrics.get(name) and changes.get(name)), None)
+    if split is None:
+        return None
+    found = {}
+    for name, change in changes[split].items():
+        ends = change.get("interval")
+        width = "" if ends is None else f" ±{(ends[1] - ends[0]) / 2:.4f}"
+        found[name] = [_four_decimals(metrics[split][name]), f"{change['value']:+.4f}{width}"]
+    return split, found
 
 
 def _four_decimals(value: float | None) -> str:

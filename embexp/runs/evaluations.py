@@ -36,7 +36,7 @@ Metrics = dict[str, float]
 Splits = Mapping[str, Mapping[str, float]]
 """Metrics by split."""
 Details = dict[str, Any]
-"""Of a split: `intervals` of its metrics by name, see `training.baseline`, and what else a task has."""
+"""Of a split: `intervals` of its metrics by name, see `training.intervals`, and what else a task has."""
 
 
 class Evaluation(Protocol):

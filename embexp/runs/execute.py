@@ -34,6 +34,7 @@ from embexp.runs.runtimes.execution import Blueprint, Execution
 from embexp.specs.fields import imported
 from embexp.specs.models import CustomLoss, Loss, Model
 from embexp.specs.optimizers import DenseOptimizer
+from embexp.specs.parent import Schedules
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save
 from embexp.specs.tables import Feature, Storage, Table
@@ -176,21 +177,32 @@ def build(
         kinds = [
             (each.kind, getattr(each, "function", None)) for each in (dense.optimizer, earlier.spec.dense_optimizer)
         ]
-        return restoring.read_dense(checkpoint, earlier.index, same_optimizer=kinds[0] == kinds[1])
+        contract = data.contract
+        outputs = None if contract is None else (len(contract.classes), len(data.classes))
+        return restoring.read_dense(
+            checkpoint,
+            earlier.index,
+            same_optimizer=kinds[0] == kinds[1],
+            random=contract is not None,
+            outputs=outputs,
+        )
 
+    before = 0
+    if prepared.ancestor is not None and spec.parent.schedules is Schedules.CONTINUE:
+        before = prepared.ancestor.steps
     dense = dense_settings(
         spec,
         rows=prepared.tables.rows,
         width=data.dense_width,
         classes=len(data.classes),
-        total_steps=prepared.schedule.steps,
+        total_steps=before + prepared.schedule.steps,
         examples=len(data.scan.splits["train"]),
         output_bias=output_bias(spec.task, data.scan.label_mean if data.weights is None else data.weights.label_mean),
         label_deviation=evaluator.label_deviation(data) if spec.standardizes_labels else 1.0,
     )
     further = spec.task.further_features(spec, data)
     own = {name: Input(name, every_row=not spec.strategy.own_memory) for name in further}
-    dense = replace(dense, inputs={**dense.inputs, **own})
+    dense = replace(dense, inputs={**dense.inputs, **own}, steps_before=before)
     features = {**spec.features, **further}
     return start(
         prepared.runtime,
@@ -200,7 +212,8 @@ def build(
             columns={name: each.ids for name, each in dense.inputs.items()},
             assemble=partial(assemble, dense, strategy),
             strategy=strategy,
-            total_steps=prepared.schedule.steps,
+            total_steps=before + prepared.schedule.steps,
+            steps_before=before,
             training_spec=training_spec,
             prediction_spec=evaluator.batch_spec(data),
             estimator_folder=estimator_folder,
@@ -283,6 +296,7 @@ class DenseSettings:
         output_bias: initial bias of each logit; of standardised labels, their mean.
         label_deviation: standard deviation of the labels; None: they are not standardised.
         adapters: see `adapters_of`.
+        steps_before: those of earlier runs that schedules go on from.
     """
 
     task: Task
@@ -298,6 +312,7 @@ class DenseSettings:
     output_bias: float = 0.0
     label_deviation: float | None = None
     adapters: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    steps_before: int = 0
 
 
 def adapters_of(features: Mapping[str, Feature], tables: Mapping[str, Table]) -> dict[str, tuple[str, int]]:
@@ -367,12 +382,13 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
     tables = embeddings.tables
     # Layers of a user's own model draw from Keras' global seed.
     keras.utils.set_random_seed(digests.seed_of(dense.seed, "keras")[0])
+    counted = optimizers.StepsInAll(counter, dense.steps_before) if dense.steps_before else counter
     with strategy.scope():
         model = dense_model(dense, {name: table.dim for name, table in tables.items()})
         optimizer = models.build_optimizer(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             dense.optimizer,
-            lambda step: optimizers.schedule_factor(dense.optimizer.schedule, counter, total_steps=dense.total_steps),
+            lambda step: optimizers.schedule_factor(dense.optimizer.schedule, counted, total_steps=dense.total_steps),
         )
         optimizer.build(model.trainable_variables)
     step = Step(

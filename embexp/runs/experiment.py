@@ -268,7 +268,7 @@ def run_study(spec: RunSpec, directory: Path, observer: Observer, summarise: Sum
     runs: dict[str, dict[str, Any]] = {}
     specs, ended = spec.study.runs(spec, directory), True
     for number, (name, run_spec) in enumerate(specs.items(), 1):
-        observer.announce(f"{number} of {len(specs)}, {name}: {spec.study.descriptions[name]}")
+        observer.announce(f"{number} of {len(specs)}, {name}: {spec.study.description(name)}")
         seconds, stage, clock = json_object(noted), RunFolder(directory / name), Clock()
         if name in seconds and stage.summary.exists():
             if stage.manifest.exists():  # what follows is compared with it

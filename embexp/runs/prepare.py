@@ -8,23 +8,26 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from embexp.checkpoints import store
 from embexp.checkpoints.store import CHECKPOINT_NAME
-from embexp.data import datasets, leaks, numbers, together
+from embexp.data import datasets, leaks, numbers, replay, together
 from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
+from embexp.data.contract import Contract
 from embexp.data.examples import ExampleWeights
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import Scan, scan, seen_once
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
-from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.errors import ConfigError, DataError, RunError, VocabularyError, plural
-from embexp.records import manifest
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.errors import ConfigError, DataError, Fault, RunError, VocabularyError, plural
+from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder, around, check_checkpoint, code_of, named_functions
 from embexp.records.manifest import Identity
 from embexp.specs import footprint
@@ -32,13 +35,14 @@ from embexp.specs.base import Note
 from embexp.specs.fields import imported
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
+from embexp.specs.parent import Classes
 from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.run import RunSpec, doubtful_settings, own_fields
 from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
 from embexp.specs.tasks import Labels
-from embexp.system import caching, digests, machine, stores
+from embexp.system import arrays, caching, digests, machine, stores
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import UserCode
 from embexp.training import loop
@@ -60,6 +64,7 @@ class Data:
         candidates: what answers are chosen from, as the task has it; None: it predicts labels.
         shares: by table and split, how many values have a row of their own; only of tokens and buckets.
         weights: of the examples in training; None: all count the same.
+        contract: what the run takes over from its parent; None: it has none.
     """
 
     columns: Columns
@@ -69,6 +74,7 @@ class Data:
     candidates: Any = None
     shares: Shares = field(default_factory=dict)
     weights: ExampleWeights | None = None
+    contract: Contract | None = None
 
     @property
     def training_examples(self) -> int:
@@ -94,6 +100,7 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
         RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features, spec.tables, task=spec.task)
+    contract = contract_of(spec, columns, shared)
     with reading(together.facts(spec.data)) as workers:
         found = scan(
             spec.data,
@@ -102,9 +109,14 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
             interactions=spec.task.of_interactions,
             progress=progress,
             workers=workers,
+            contract=contract,
         )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
+    vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
+    if contract is not None and spec.parent.replay:
+        progress("reading earlier examples", None)
+        found, contract = _with_replay(spec, vocabularies, found, contract)
     labels = found.examples.labels
     if labels is not None:
         encoded.check_labels(spec.task, labels, classes=len(found.classes) or None)
@@ -117,13 +129,107 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
         if own is not None:
             for split, rows in found.splits.items():
                 encoded.check_weights(own, rows, split)
-    vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
-    data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights)
+    data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, contract=contract)
     if not spec.task.data:
         return with_histories(data)
     completed: Data = imported(spec.task.data)(spec, data)
     return completed
+
+
+def contract_of(spec: RunSpec, columns: Columns, shared: Mapping[str, str]) -> Contract | None:
+    """What a run takes over from its parent; None: it has none.
+
+    Args:
+        shared: by table, the name of its vocabulary.
+
+    Raises:
+        NotARunError: there is no finished run.
+        ConfigError: the parent has another task, or other rows for missing, rare and unknown values.
+        DataError: a record of the parent is damaged.
+    """
+    if spec.parent.path is None:
+        return None
+    parent = earlier.open_run(Path(spec.parent.path), cache=caching.cache_folder(spec.output.cache))
+    if faults := list(_broken_contract(spec, parent.spec, columns, shared)):
+        raise ConfigError(faults)
+    vocabularies: dict[str, Vocabulary] = {}
+    unseen = {}
+    for table, name in shared.items():
+        if table in parent.tables and name not in vocabularies:
+            vocabularies[name] = found = parent.vocabulary(table)
+            if isinstance(found, TokenVocabulary):
+                unseen[name] = _unseen(parent.folder, table, found)
+    classes, gone = tuple(parent.summary.get("classes", ())), spec.parent.gone
+    after = None if gone == "keep" else gone.after
+    extends = spec.parent.classes is Classes.EXTEND
+    return Contract(vocabularies, classes, fitted_numbers(parent.folder, columns), unseen, after, extends)
+
+
+def _with_replay(
+    spec: RunSpec, vocabularies: Mapping[str, Vocabulary], found: Scan, contract: Contract
+) -> tuple[Scan, Contract]:
+    """The data with earlier examples in the training split, and the contract with what these are."""
+    earlier_runs, path = [], spec.parent.path
+    tables = {spec.ids_of(name): feature.table for name, feature in spec.features.items()}
+    while path is not None:
+        folder = RunFolder(Path(path))
+        before = folder.recorded_spec()
+        data = read_recorded_data(folder, _without_replay(before))
+        now = {name: _rows_now(vocabularies[table], data.vocabularies[table]) for name, table in tables.items()}
+        earlier_runs.append(replay.Earlier(data.scan.examples, data.scan.splits["train"], now))
+        path = before.parent.path
+    seed = digests.seed_of(spec.seed, "replay")[0]
+    examples, train = replay.mixed(found.examples, found.splits["train"], earlier_runs, spec.parent.replay, seed)
+    known = digests.of_json([each.examples.key for each in earlier_runs])
+    return replace(found, examples=examples, splits={**found.splits, "train": train}), replace(contract, replayed=known)
+
+
+def _without_replay(spec: RunSpec) -> RunSpec:
+    return spec.model_copy(update={"parent": spec.parent.model_copy(update={"replay": 0.0})})
+
+
+def _rows_now(vocabulary: Vocabulary, before: Vocabulary) -> np.ndarray:
+    """The row of a vocabulary that each row of an earlier one has, int64; -1: none."""
+    places = earlier.aligned_with(vocabulary, vocabulary.size, before, before.size, Match.EXACT).file_rows
+    found: np.ndarray = np.full(before.size, 0 if vocabulary.oov else -1, np.int64)
+    found[places[places >= 0]] = np.flatnonzero(places >= 0)
+    return found
+
+
+def _unseen(folder: RunFolder, table: str, vocabulary: TokenVocabulary) -> np.ndarray:
+    """In how many runs in a row a token was not seen, int64 [tokens]; of a first run, in it or not."""
+    path = folder.unseen(table)
+    if not path.exists():
+        return np.where(vocabulary.known_frequencies == 0, 1, 0)
+    folder.check(path)
+    found, _ = arrays.mapped(path)
+    if found.dtype != np.int64 or found.shape != (len(vocabulary.known),):
+        raise DataError(f"{path}: found {found.dtype} {found.shape}, expected int64 ({len(vocabulary.known)},)")
+    return np.array(found)
+
+
+def _broken_contract(spec: RunSpec, parent: RunSpec, columns: Columns, shared: Mapping[str, str]) -> Iterator[Fault]:
+    """Settings that the parent has otherwise, and on which the meaning of rows, labels and numbers depends."""
+    rule = "the run that this one goes on from"
+    if parent.task != spec.task:
+        yield Fault("task", str(spec.task), f"{rule} has task {parent.task}", f"set task={parent.task}")
+        return
+    before, groups = columns_of(parent.data, parent.features, parent.tables, task=parent.task)
+    for name, column in before.dense_settings.items():
+        if columns.dense_settings.get(name) != column:
+            settings = column.described or "as it is"
+            yield Fault("data.dense_features", name, f"{rule} has this column, {settings}", "give it the same settings")
+    for name in columns.dense:
+        if name not in before.dense:
+            yield Fault("data.dense_features", name, f"{rule} does not have this column", "leave it out")
+    for table, group in groups.items():
+        mine, theirs = columns.rules.get(shared.get(table, "")), before.rules.get(group)
+        if mine is None or theirs is None:
+            continue
+        for key in ("unknown", "missing", "rare", "oov_buckets", "hash_buckets"):
+            if (was := getattr(theirs, key)) != (now := getattr(mine, key)):
+                yield Fault(f"tables.{table}.vocabulary.{key}", str(now), f"{rule} has {was}", f"leave it at {was}")
 
 
 def with_histories(data: Data) -> Data:
@@ -200,6 +306,37 @@ def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, .
 
 
 @dataclass(frozen=True)
+class Ancestor:
+    """The run that another one goes on from.
+
+    Attributes:
+        inventory: SHA-256 of its inventory.json.
+        steps: of its training, and of those of the runs before it, back to the first.
+        links: how many runs there are before the one that goes on, back to the first.
+    """
+
+    path: Path
+    run_id: str
+    inventory: str | None
+    steps: int
+    links: int
+
+    @staticmethod
+    def of(parent: EarlierCheckpoint) -> Ancestor:
+        """Reads what its summary says."""
+        summary = parent.summary
+        before = summary.get("parent") or {"steps": 0, "links": 0}
+        kept = parent.spec.train.early_stopping.final_step(int(summary["steps"]), summary.get("best_step"))
+        digest = inventory.digest_of(parent.folder.path)
+        steps = int(before["steps"]) + kept
+        return Ancestor(parent.folder.path, str(summary["run_id"]), digest, steps, int(before["links"]) + 1)
+
+    def as_json(self) -> dict[str, Any]:
+        """What the summary of the run that goes on has of it."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+@dataclass(frozen=True)
 class PreparedTables:
     """The tables of a run: their sizes, initial values and freeze policies.
 
@@ -229,6 +366,7 @@ class Prepared:
         restored: index of the checkpoint, or the file of weights, that variables are restored from; None: none are.
         identity: what decides its bits; None where an earlier run of the study, on which it depends, has not run yet.
         code: of the user's own model, if it has one.
+        ancestor: the run that this one goes on from; None: there is none.
     """
 
     requested: RunSpec
@@ -240,6 +378,7 @@ class Prepared:
     restored: Path | None = None
     identity: Identity | None = None
     code: UserCode | None = None
+    ancestor: Ancestor | None = None
 
     @property
     def run_id(self) -> str | None:
@@ -250,6 +389,11 @@ class Prepared:
     def spec(self) -> RunSpec:
         """The requested spec, with every dim settled by the data and the pretrained files."""
         return self.tables.spec
+
+    def vocabulary_name(self, table: str) -> str:
+        """The name of a table's vocabulary, which it may share with others."""
+        _, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables, task=self.spec.task)
+        return shared[table]
 
     @property
     def warnings(self) -> list[str]:
@@ -373,7 +517,10 @@ def prepare(
         restored_digest = None if restored is None else _digest_of_checkpoint(restored, cache=cache)
         code = code_of(named_functions(spec), own_fields(spec))
         known = {**pretrained.digests, **(dict.fromkeys(dense_from, dense.digest) if dense is not None else {})}
+        known |= {} if data.contract is None else {"parent": data.contract.digest}
         named = {spec.freeze_path(name): spec.freeze_of(name).files for name in spec.tables}
+        rules = {f"tables.{name}.vocabulary.path": table.vocabulary.path for name, table in spec.tables.items()}
+        named |= {place: (path,) for place, path in rules.items() if path is not None}
         frozen = _file_digests(named, cache=cache)
         content = manifest.content_id(spec, data.scan.digest, known, frozen, restored_digest)
         of_files = {"data": data.scan.digest, **known, **frozen}
@@ -393,7 +540,8 @@ def prepare(
         evaluate_every=train.evaluate_every,
         resets=any(table.reset is not None for table in settled.tables.values()),
     )
-    return Prepared(spec, data, tables, runtime, schedule, dense, restored, found, code)
+    ancestor = None if spec.parent.path is None or dense is None else Ancestor.of(dense)
+    return Prepared(spec, data, tables, runtime, schedule, dense, restored, found, code, ancestor)
 
 
 def prepare_tables(
@@ -510,7 +658,7 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
 
 
 def _file_digests(named: Mapping[str, Iterable[str]], *, cache: Path) -> dict[str, str]:
-    """Digest of each file that freeze policies name, by its path.
+    """Digest of each file that freeze policies and vocabularies name, by its path.
 
     Args:
         named: the files, by the config path that names them.

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from embexp.checkpoints.store import SavedStep
 from embexp.checkpoints.streaming import WRITING
 from embexp.data import numbers
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import RunError
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
@@ -38,6 +40,9 @@ from embexp.system.parallel import Progress, if_long, quiet
 from embexp.training import loop
 from embexp.training.listeners import Listener, MetricsFile
 from embexp.training.loop import PERFECT_TIMES, EarlyStopping, Outcome, Replay, StoppedBy
+
+if TYPE_CHECKING:
+    from embexp.runs.continued import Before
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,7 @@ def complete(
     with track(config, spec.tracking, folder, run_id, first_step=first_step, listeners=listeners) as tracking:
         long = if_long(progress)
         with execute(prepared, strategy, folder, first_step=first_step, progress=long) as started:
+            before = _evaluate_parent(prepared, started, long)
             saver = saving.RunSaver(prepared, started, folder)
             with plotted_if_diverged(prepared, started, folder):
                 lines = MetricsFile(folder.metrics, strategy.timing, saver.full)
@@ -152,7 +158,7 @@ def complete(
             started.watch.kept(outcome.steps, final_step, long)
             cache = caching.cache_folder(spec.output.cache) if spec.output.baselines else None
             evaluated = evaluate(started.evaluator, prepared.data, started.execution.runtime, outcome, cache, long)
-            ended = Ended(prepared, started, outcome, evaluated, strategy, saver.resumed_at, tests, unbuilt)
+            ended = Ended(prepared, started, outcome, evaluated, strategy, saver.resumed_at, tests, unbuilt, before)
             summary = summarise(ended, long)
             if spec.output.tensorboard and spec.output.projector_rows:
                 try:
@@ -167,6 +173,15 @@ def complete(
             kept = final_step if spec.output.plots else None
             digest = _finish(spec.checkpoint, folder, summary, tracking, observer, plotted=kept)
     return RunResult(folder.path, summary, digest)
+
+
+def _evaluate_parent(prepared: Prepared, started: Started, progress: Progress) -> Before | None:
+    """The parent on the new data, while the variables hold its values; None: the run has no parent."""
+    if prepared.ancestor is None:
+        return None
+    from embexp.runs import continued
+
+    return continued.evaluate_parent(prepared, started.evaluator, started.execution.runtime, progress)
 
 
 def _vector_tests(files: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[Any]]:
@@ -374,6 +389,9 @@ def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
     for table, vocabulary in prepared.data.vocabularies.items():
         files.make_directories(folder.vocabularies)
         vocabulary.write(folder.vocabularies / table)
+        if (unseen := _unseen(prepared, table, vocabulary)) is not None:
+            with files.atomic_write(folder.unseen(table)) as written:
+                np.save(written, unseen)
     fitted = prepared.data.scan.numbers.columns
     if not all(column.plain for column in fitted):
         numbers.write(fitted, folder.numbers)
@@ -382,6 +400,14 @@ def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
             with files.atomic_write(folder.code / file.name) as copy:
                 copy.write(file.content)
     folder.write_json(folder.manifest, circumstances(prepared, strategy, folder))
+
+
+def _unseen(prepared: Prepared, table: str, vocabulary: Vocabulary) -> np.ndarray | None:
+    """In how many runs in a row each token of a table was not seen; None: the table had none in an earlier run."""
+    contract, name = prepared.data.contract, prepared.vocabulary_name(table)
+    if contract is None or name not in contract.unseen or not isinstance(vocabulary, TokenVocabulary):
+        return None
+    return contract.unseen_after(name, vocabulary)
 
 
 def record_resumption(prepared: Prepared, strategy: Strategy, folder: RunFolder, step: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from embexp.training.freezing import watching
 from embexp.training.loop import Outcome
 from embexp.vectors.pretrained.tables import PretrainedTable
 
+if TYPE_CHECKING:
+    from embexp.runs.continued import Before
+
 Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Metrics by the name of a baseline and by split."""
 _MOST_VALUES = 1_000_000
@@ -40,6 +43,7 @@ class Ended:
         resumed_at: the steps at which its training was resumed.
         tests: of the vectors of its tables, by kind.
         unbuilt: why there are fused operations that the training could not use; None: it could use all.
+        before: the parent on the new data; None: the run has no parent.
     """
 
     prepared: Prepared
@@ -50,6 +54,7 @@ class Ended:
     resumed_at: Sequence[int]
     tests: Mapping[str, Sequence[Any]]
     unbuilt: str | None
+    before: Before | None = None
 
 
 def _fits(ended: Ended, progress: Progress) -> Mapping[str, Any]:
@@ -76,6 +81,14 @@ def _fused_operations(ended: Ended, progress: Progress) -> Mapping[str, Any]:
     return {"fused_operations": {"used": used, "missing": ended.unbuilt}}
 
 
+def _parent(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    if ended.before is None:
+        return {}
+    from embexp.runs import continued
+
+    return {"parent": continued.as_json(ended.prepared, ended.before, ended.evaluated)}
+
+
 def _resumptions(ended: Ended, progress: Progress) -> Mapping[str, Any]:
     return {"resumed_at": list(ended.resumed_at)} if ended.resumed_at else {}
 
@@ -86,6 +99,7 @@ _CONTRIBUTORS: Sequence[Callable[[Ended, Progress], Mapping[str, Any]]] = (
     _of_strategy,
     _fused_operations,
     _resumptions,
+    _parent,
 )
 """What adds keys to a summary; those under `warnings` are added to the others."""
 

@@ -37,10 +37,11 @@ from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.models import MLP, ChosenMetric, CustomLoss, KerasModel, LossOfTask, chosen_metrics
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
+from embexp.specs.parent import Parent, is_absent
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
 from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Sweep, Train
 from embexp.specs.strategies import CPU, Strategy
-from embexp.specs.studies import NoStudy
+from embexp.specs.studies import DailyStudy, NoStudy
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
 from embexp.specs.tracking import NoTracking, Tracking
@@ -49,7 +50,7 @@ _BROUGHT: Mapping[str, tuple[str, tuple[type[Choice], ...]]] = {
     "data": ("data", SOURCES),
     "model": ("models", (MLP, KerasModel)),
     "loss": ("losses", (LossOfTask, CustomLoss)),
-    "study": ("studies", (NoStudy,)),
+    "study": ("studies", (NoStudy, DailyStudy)),
 }
 """What fields bring to keys of a spec: the group of `Field`, and the choices of the core."""
 
@@ -95,6 +96,8 @@ class RunSpec(Spec):
     recommendation: Recommendation = Field(default_factory=lambda: Recommendation.model_construct())
     optimizer: TableOptimizer
     dense_optimizer: DenseOptimizer
+    parent: Parent = Field(default_factory=Parent, exclude_if=is_absent)
+    """The run that this one goes on from."""
     pretrained: Pretrained = NoPretrained.model_construct()
     init: Init = Assign.model_construct()
     freeze: Freeze = NoFreeze.model_construct()

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from embexp.errors import Fault
 from embexp.specs import fields
-from embexp.specs.base import Choice, Spec
+from embexp.specs.base import Choice, Spec, different, where_known
+from embexp.specs.data import GivenFiles
+from embexp.specs.parent import Parent
+from embexp.specs.pretrained import Checkpoint, NoPretrained
 from embexp.specs.running import Save
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
 
 BASE = "base"
@@ -25,8 +34,13 @@ class StudyChoice(Choice):
     descriptions: ClassVar[Mapping[str, str]] = {}
     """What each run is, by its name, which is also that of its folder; in order."""
 
-    starts_from: ClassVar[Mapping[str, str]] = {}
-    """The run from whose checkpoint a run starts, of those that start from one."""
+    def description(self, name: str) -> str:
+        """What a run is, by its name."""
+        return self.descriptions[name]
+
+    def base_of(self, name: str) -> str | None:
+        """The run from whose checkpoint a run starts; None: from none."""
+        return None
 
     def runs(self, spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
         """The specs of the runs, by name, in order.
@@ -47,16 +61,103 @@ class NoStudy(StudyChoice):
     implementation = "embexp.runs.experiment:SINGLE"
 
 
+CONTINUED, ALL, LAST, WINDOW = "continued", "all", "last", "window"
+_WAYS = {
+    CONTINUED: "trained on {}, from the run before",
+    ALL: "trained from nothing on all files up to {}",
+    LAST: "trained from nothing on {} alone",
+    WINDOW: "trained from nothing on the newest files up to {}",
+}
+"""The ways to train for the next file."""
+_OF_DAY = re.compile(rf"({'|'.join(_WAYS)})-([0-9]{{3,}})")
+
+
+class DailyStudy(StudyChoice):
+    """Trains on one file after the other, and tests each time on the next one: going on, beside training anew.
+
+    Files are those of `data.path`, in their order.
+    """
+
+    kind: Literal["daily"] = "daily"
+    implementation = "embexp.runs.daily:STUDY"
+    retrain: Annotated[tuple[Literal["all", "last", "window"], ...], different("each way must be named once")] = (
+        "all",
+        "last",
+    )
+    """What going on is compared with: training from nothing on all files so far, on the last one, on a window of them.
+    """
+    window: Annotated[int, Field(ge=2, strict=True)] = 7
+    """Files of the window."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Data without files, too few of them, and what the study sets."""
+        values = "the first run begins from initial values, and each other one from the run before"
+        return where_known(
+            _files(self, spec, scope), set_by_study(spec, "pretrained", NoPretrained, values), no_checkpoint(spec)
+        )
+
+    def description(self, name: str) -> str:
+        """What a run is."""
+        way, _, number = name.partition("-")
+        return _WAYS[way].format(f"file {int(number)}")
+
+    def base_of(self, name: str) -> str | None:
+        """The run before, of those that go on."""
+        way, _, number = name.partition("-")
+        return f"{way}-{int(number) - 1:03d}" if way == CONTINUED and int(number) > 1 else None
+
+    def runs(self, spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
+        """For each file but the last: the run that goes on, and those that begin anew."""
+        files: Sequence[str] = getattr(spec.data, "paths", ())
+        found: dict[str, RunSpec] = {}
+        for place in range(len(files) - 1):
+            train = {
+                CONTINUED: files[place : place + 1],
+                ALL: files[: place + 1],
+                LAST: files[place : place + 1],
+                WINDOW: files[max(0, place + 1 - self.window) : place + 1],
+            }
+            for way in (CONTINUED, *self.retrain):
+                if way != CONTINUED and place == 0:
+                    continue  # the same run
+                name = f"{way}-{place + 1:03d}"
+                path = GivenFiles(train=train[way], test=files[place + 1])
+                settings: dict[str, Any] = {"data": spec.data.model_copy(update={"path": path})}
+                if (base := self.base_of(name)) is not None:
+                    before = str(directory / base)
+                    settings |= {"parent": Parent(path=before), "pretrained": Checkpoint(path=before)}
+                found[name] = part_of(spec, name, settings)
+        return found
+
+
+def _files(study: DailyStudy, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+    """Data that are no list of files."""
+    paths = getattr(spec.data, "paths", ())
+    if getattr(spec.data, "given", None) or len(paths) < 3:
+        rule = "it trains on one file, tests on the next, and goes on: it needs a list of three or more, in their order"
+        yield Fault("data.path", str(getattr(spec.data, "path", spec.data.kind)), rule, "set data.path=[one,two,three]")
+
+
 def study_of(kind: str) -> type[StudyChoice]:
     """The class of a kind of study."""
-    found: type[StudyChoice] = NoStudy if kind == "none" else fields.find("studies", kind)
+    own: dict[str, type[StudyChoice]] = {"none": NoStudy, "daily": DailyStudy}
+    found: type[StudyChoice] = own[kind] if kind in own else fields.find("studies", kind)
     return found
 
 
-def folders() -> tuple[str, ...]:
-    """The names of the folders that runs of studies may have."""
+def folders(within: Path) -> tuple[str, ...]:
+    """The names of the folders that runs of a study in a folder have, or may have."""
     kinds = (study_of(name) for name in fields.names("studies"))
-    return tuple(dict.fromkeys(name for kind in kinds for name in kind.descriptions))
+    names = dict.fromkeys(name for kind in kinds for name in kind.descriptions)
+    with contextlib.suppress(OSError):
+        daily = sorted(name for name in os.listdir(within) if is_of_daily(name))
+        names |= dict.fromkeys(sorted(daily, key=lambda name: name.partition("-")[2]))
+    return tuple(names)
+
+
+def is_of_daily(name: str) -> bool:
+    """Whether a folder may be that of a run of `study=daily`, by its name."""
+    return _OF_DAY.fullmatch(name) is not None
 
 
 def set_by_study(spec: RunSpec, name: str, without: type[Spec], rule: str) -> Iterator[Fault]:

@@ -213,6 +213,7 @@ class Table(Spec):
             _reset(spec, name),
             vocabularies.token_faults(spec, name),
             vocabularies.hash_faults(spec, name),
+            vocabularies.file_faults(spec, name),
             vocabularies.oov_faults(spec, name),
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from embexp.errors import Fault
-from embexp.specs.base import Count, Number, RowCount, Spec, broken, different
+from embexp.specs.base import Count, Number, RowCount, Spec, broken, different, is_null
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
@@ -97,6 +97,8 @@ class TableVocabulary(Spec):
     oov_buckets: RowCount | None = None
     hash_buckets: RowCount | None = None
     """Number of rows for values, which have the row of their hash, and of no vocabulary; null: a vocabulary."""
+    path: Annotated[str, Field(min_length=1)] | None = Field(default=None, exclude_if=is_null)
+    """File with the tokens, one a line in the order of their rows, whatever the data hold; null: the data decide."""
 
     @property
     def own(self) -> dict[str, Any]:
@@ -108,10 +110,13 @@ class SettledRules(VocabularyRules):
     """The rules of one vocabulary."""
 
     hash_buckets: RowCount | None = None
+    path: str | None = Field(default=None, exclude_if=is_null)
 
 
-_NOT_OF_HASHES = ("unknown", "min_frequency", "max_size", "rare", "oov_buckets")
+_NOT_OF_HASHES = ("unknown", "min_frequency", "max_size", "rare", "oov_buckets", "path")
 """Rules that tables of hash buckets do not have, as every value has a bucket."""
+_NOT_OF_FILES = ("min_frequency", "max_size", "rare")
+"""Rules that tables do not have whose tokens are those of a file, as it says which have a row."""
 
 
 def settled(rules: VocabularyRules, tables: Iterable[TableVocabulary]) -> SettledRules:
@@ -181,6 +186,15 @@ def hash_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
             if key in own:
                 rule = "a table of hash_buckets has no vocabulary, and every value has a bucket"
                 yield Fault(_path(name, key), str(own[key]), rule, "remove one of the two")
+
+
+def file_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """Rules about how often a token must be there, for tokens of a file."""
+    own = spec.tables[name].vocabulary.own
+    for key in _NOT_OF_FILES if "path" in own else ():
+        if key in own:
+            rule = "the tokens of this table are those of a file, however often they are there"
+            yield Fault(_path(name, key), str(own[key]), rule, "remove one of the two")
 
 
 def oov_faults(spec: RunSpec, name: str) -> Iterator[Fault]:

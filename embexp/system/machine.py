@@ -22,7 +22,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
@@ -174,6 +173,8 @@ def portable_flags() -> dict[str, str]:
 
     They are read when a library is loaded: by oneDNN, by NumPy, by OpenBLAS, which NumPy brings along, and by ours.
     """
+    from importlib import metadata  # which takes as long to import as all that a help text needs
+
     version = tuple(int(each) for each in metadata.version("numpy").split(".")[:2])
     features = "X86_V4 AVX512_ICL AVX512_SPR"
     if version < (2, 4):

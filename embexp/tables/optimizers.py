@@ -241,6 +241,26 @@ def _clipped(x: Any, low: float | None, high: float | None) -> Any:
 
 
 @without_autograph
+@dataclass(frozen=True)
+class StepsInAll:
+    """The number of a step, counted from the beginning of an earlier run that this one goes on from.
+
+    TensorFlow takes it wherever it takes the variable.
+
+    Attributes:
+        counter: int64 variable, the steps of this run.
+        before: the steps of earlier ones.
+    """
+
+    counter: Any
+    before: int
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
+        """An int64 scalar, or of `dtype`."""
+        found = tf.convert_to_tensor(self.counter) + self.before
+        return found if dtype is None else tf.cast(found, dtype)
+
+
 def schedule_factor(schedule: Schedule, step: Any, *, total_steps: int) -> Any:
     """Factor on the learning rate at a step; the formulas are those of `embexp.specs.optimizers`.
 

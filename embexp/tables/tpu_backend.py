@@ -276,7 +276,7 @@ class TPUBackend:
         return self.embedding._config_proto
 
     def _now(self) -> int:
-        return int(self._step.numpy())
+        return int(tf.convert_to_tensor(self._step).numpy())
 
     def _configs(self, total_steps: int) -> dict[str, Any]:
         """Fresh configs, as the constructor of `TPUEmbedding` changes its arguments."""

@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from embexp.data.vocabularies import vocabulary
 from embexp.errors import DataError, plural
 from embexp.specs.pretrained import InvalidText, NonFinite
 from embexp.specs.tables import RowType
-from embexp.system import arrays, files
+from embexp.system import arrays
 from embexp.system.parallel import Progress, quiet
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -145,30 +146,6 @@ def tokens_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}.tokens.txt")
 
 
-def token_lines(path: Path) -> pa.LargeStringArray:
-    """The lines of a file.
-
-    Args:
-        path: of the file, UTF-8, with LF or CR LF.
-
-    Raises:
-        DataError: it is not UTF-8, or no file.
-    """
-    if fault := files.fault_of(path):
-        raise DataError(f"{path}: {fault}")
-    data = path.read_bytes().replace(b"\r\n", b"\n")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        found = f"bytes that are not UTF-8 ({data[error.start : error.end]!r})"
-        raise DataError(f"{path}, line {line}: found {found}, expected text in UTF-8") from None
-    if not text:
-        return pa.array([], pa.large_string())
-    # Not as Python's strings, which take several times the memory.
-    return pc.split_pattern(pa.scalar(text.removesuffix("\n"), pa.large_string()), "\n").values
-
-
 def read_token_file(path: Path, rows: int) -> pa.LargeStringArray:
     """The tokens of a file, one per line.
 
@@ -179,7 +156,7 @@ def read_token_file(path: Path, rows: int) -> pa.LargeStringArray:
     Raises:
         DataError: it is not UTF-8, or has another number of lines.
     """
-    tokens = token_lines(path)
+    tokens = vocabulary.token_lines(path)
     if len(tokens) != rows:
         raise DataError(f"{path}: found {plural(len(tokens), 'line')}, expected {rows:,}, one for each row")
     return tokens

@@ -73,7 +73,7 @@ def test_a_second_run_never_writes_into_the_first_ones_directory(
 ) -> None:
     runner = FakeRunner(steps=1)
     words = ["run", "hydra.run.dir=same"]
-    monkeypatch.setattr(run, "_run_with_log", runner)
+    monkeypatch.setattr(run, "run_with_log", runner)
     assert commands.main(words) == 0
     assert commands.main([*words, "seed=2"]) == 2
     told = capsys.readouterr().err
@@ -189,7 +189,7 @@ def test_a_run_that_fails_is_told_without_a_stack_trace(
     def failing(spec: RunSpec, directory: Path) -> FakeRunner:
         raise DataError("ratings.csv: line 2,000: found 'x', expected a number")
 
-    monkeypatch.setattr(run, "_run_with_log", failing)
+    monkeypatch.setattr(run, "run_with_log", failing)
     assert commands.main(["run"]) == 1
     assert capsys.readouterr().err == "embexp: ratings.csv: line 2,000: found 'x', expected a number\n"
 

@@ -284,7 +284,7 @@ def _without_effects() -> Iterator[None]:
 
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     with (
-        mock.patch.object(run, "_run_with_log", return_value=SimpleNamespace(status="completed")),
+        mock.patch.object(run, "run_with_log", return_value=SimpleNamespace(status="completed")),
         mock.patch.object(sweep, "sweep", swept),
         mock.patch.dict(os.environ, {**nowhere, "EMBEXP_DATA": "data"}),
         _absent("tensorflow"),

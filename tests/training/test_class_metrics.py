@@ -12,7 +12,7 @@ from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.recommendation.evaluation import intervals_over_users
 from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Task
-from embexp.training.baseline import intervals_around
+from embexp.training.intervals import around
 
 
 def examples(task: Task) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -165,7 +165,7 @@ def test_an_interval_has_the_width_of_theory() -> None:
         labels, logits = generator.integers(0, 2, count), generator.normal(size=count)
         deviations = metrics.intervals_of_examples(BINARY, labels, logits, Measures(["accuracy"]), 1)
         found = metrics.evaluate(BINARY, labels, logits, Measures(["accuracy"]))
-        low, high = intervals_around(found, deviations)["accuracy"]
+        low, high = around(found, deviations)["accuracy"]
         assert low < found["accuracy"] < high
         width = 2 * 1.96 * np.sqrt(found["accuracy"] * (1 - found["accuracy"]) / count)
         assert high - low == pytest.approx(width, rel=0.2)

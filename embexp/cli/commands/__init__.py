@@ -26,6 +26,7 @@ INTERRUPTED = "interrupted"
 COMMANDS = {
     "run": "Runs an experiment, or a sweep over several (-m).",
     "plan": "Shows what a run would do: tables and their bytes, settings without effect, the jobs of a sweep.",
+    "continue": "Goes on from a finished run on other data: new tokens get rows, and nothing else changes its meaning.",
     "new": "Looks at a file and writes a first experiment for it.",
     "resume": "Completes a run, or a sweep, that was interrupted or killed, or trains a run longer.",
     "sweep": "Cancels the jobs of a sweep, here or on a cluster.",
@@ -43,6 +44,8 @@ COMMANDS = {
     "completion": "Prints the script for completing command lines in a shell.",
 }
 _OF_FINISHED_RUNS = ("evaluate", "predict")
+_MODULES = {"continue": "continuing"}
+"""Modules of commands whose names are words of Python."""
 _COMPOSING = ("run", "plan")
 """Commands that compose a config before they begin to work."""
 
@@ -230,4 +233,4 @@ def module_of(command: str) -> Any:
         return importlib.import_module("embexp.cli.commands.finished").COMMANDS[command]
     if (own := path_of("commands", command)) is not None:
         return imported(own[1])
-    return importlib.import_module(f"embexp.cli.commands.{command}")
+    return importlib.import_module(f"embexp.cli.commands.{_MODULES.get(command, command)}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 usage: embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--baseline CONDITION] [--csv FILE] …
+       embexp report RUN --chain [--plot FILE]
 
 Compares the runs in directories at any depth: those of a sweep, of several sweeps, or of any folder with runs.
 Prints a table, best run first, with the settings that vary and the validation and test metrics. The best run is chosen
@@ -28,6 +29,8 @@ by validation. Settings with several seeds get means, standard deviations, confi
 Runs whose files were changed after they had ended are marked; `embexp verify` lists what was changed.
 Below the table are the jobs that are queued, running, interrupted or cancelled at the moment, and those that failed.
 
+    --chain               the runs that RUN went on from: what each was tested on, new rows, and what its training added
+    --plot FILE           with --chain, draw the metric over the runs into a PNG file
     --sort KEY[:desc]     sort by a setting, a metric, seconds, train_seconds, job, or a key of summary.json
     --filter CONDITION    only runs that meet it; with several, all must be met
     --baseline CONDITION  compare settings over seeds with the one that meets it, not with the best
@@ -57,8 +60,15 @@ def main(arguments: Sequence[str]) -> int:
     for name in ("csv", "json", "latex", "html"):
         parser.add_argument(f"--{name}", type=Path, metavar="FILE")
     parser.add_argument("--format", choices=("table", "csv", "json", "latex"), default="table")
-    parser.switches("--no-html", "--force")
+    parser.switches("--no-html", "--force", "--chain")
+    parser.add_argument("--plot", type=Path, metavar="FILE")
     options = parser.parse(arguments)
+    if options.chain:
+        if len(options.directories) > 1:
+            raise CommandLineError("--chain shows the runs that one run went on from: give the directory of one")
+        return _show_chain(Path(options.directories[0]), options.plot, force=options.force)
+    if options.plot is not None:
+        raise CommandLineError("--plot draws the runs of a chain: add --chain")
     if options.html and options.no_html:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
     from embexp.reports import report
@@ -90,6 +100,17 @@ def main(arguments: Sequence[str]) -> int:
             raise RunError(f"{out.named} can't be written: {error.strerror}") from None
         if out.is_file:
             print(f"written: {out.named}", file=messages)
+    return DONE
+
+
+def _show_chain(directory: Path, plot: Path | None, *, force: bool) -> int:
+    """Shows the runs that a run went on from."""
+    from embexp.records.outputs import output
+    from embexp.reports import chain
+    from embexp.system import terminal
+
+    out = None if plot is None else output(plot, "report --plot", option="--plot", force=force)
+    chain.show(directory, terminal.console(), None if out is None else out.path)
     return DONE
 
 

@@ -96,7 +96,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
         return DONE
     if options.spec is not None:
         environment.begin_collecting()
-        return _run_recorded(options, runner or _run_with_log)
+        return _run_recorded(options, runner or run_with_log)
     if options.cfg is not None:
         return _show_config(options)
     if options.package is not None or options.resolve:
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
             permission=permission(options),
         )
         return DONE if succeeded else FAILED
-    return _run_one(options, runner or _run_with_log)
+    return _run_one(options, runner or run_with_log)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -214,7 +214,8 @@ def resumed(spec: RunSpec, directory: Path) -> RunResult:
     return resume.resume_run(directory, (), list(named_functions(spec)))  # the config that names the code was checked
 
 
-def _run_with_log(spec: RunSpec, directory: Path) -> RunResult:
+def run_with_log(spec: RunSpec, directory: Path) -> RunResult:
+    """Runs a spec in an existing directory, with progress and results on the terminal and in run.log."""
     from embexp.cli.stages import Shown, logged
 
     def execute(shown: Shown) -> RunResult:

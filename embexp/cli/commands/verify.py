@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from embexp.runs.verification import Record, Rerun, Verification
 
 HELP = """\
-usage: embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]
+usage: embexp verify DIR [--chain] [--allow-code MODULE:FUNCTION] [--keep DIR]
 
 Checks the record of a finished run, or of a study, and repeats the run. Prints two results:
 
@@ -32,6 +32,10 @@ Checkpoints that the run has kept (checkpoint.keep=null) narrow down where a dif
 in the circumstances: package versions, numbers of threads, seed, the code of the model, data, processor, environment
 variables. An interrupted run is repeated up to the step at which it was interrupted.
 
+Of a run that went on from another one, also checks that its parent is still the run that it went on from, by the digest
+of its inventory.json.
+
+    --chain                        also checks and repeats all runs that this one went on from, the first one first
     --allow-code MODULE:FUNCTION   allows code that the recorded spec names; may be repeated
     --keep DIR                     keep the new run in DIR, such as for `embexp diff`; DIR must not exist
 
@@ -48,9 +52,37 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser.of_run("verify", HELP)
     parser.values("--keep")
+    parser.switches("--chain")
     options = parser.parse(arguments)
-    directory, allow_code = Path(options.directory), options.allow_code
     keep = None if options.keep is None else Path(options.keep)
+    if options.chain and keep is not None:
+        raise parser.incomplete("--keep keeps one run, and --chain repeats several: give one of the two")
+    chain, linked = _chain(Path(options.directory))
+    statuses = [_verify(directory, options.allow_code, keep) for directory in (chain if options.chain else chain[-1:])]
+    return DONE if linked and not any(statuses) else FAILED
+
+
+def _chain(directory: Path) -> tuple[list[Path], bool]:
+    """The runs that a run went on from, the first one first, and itself; and whether all are those that they were."""
+    from embexp.records import inventory
+    from embexp.records.folder import RunFolder
+
+    found, whole = [directory], True
+    while (folder := RunFolder(found[0])).summary.is_file() and (parent := folder.read_summary().get("parent")):
+        before = Path(parent["path"])
+        state = "is the run that it went on from"
+        if inventory.digest_of(before) != parent["inventory"]:
+            gone = "is gone" if not before.exists() else "was changed, or is another run"
+            state, whole = f"{gone}: {found[0]} went on from run {parent['run_id'][:12]} there", False
+        print(f"parent: {before} {state}", flush=True)
+        if not before.exists() or before in found:
+            break
+        found.insert(0, before)
+    return found, whole
+
+
+def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:
+    """Checks and repeats one run, and returns the exit status."""
     from embexp.cli.commands.run import check_recorded
     from embexp.records.folder import RunFolder
     from embexp.runs import kernels, verification

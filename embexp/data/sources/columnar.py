@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +15,7 @@ from embexp.data.files.table_files import Files
 from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Columnar, DateColumn, DividedData, Parquet
-from embexp.specs.vocabularies import Steps, VocabularyRules
+from embexp.specs.vocabularies import SettledRules, Steps, settled
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress, at_once, quiet
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from embexp.data.contract import Contract
     from embexp.data.examples import Encoded, Examples
     from embexp.data.files.arrow_columns import InMemory
     from embexp.data.files.arrow_table import ParquetTable
@@ -36,11 +38,18 @@ class TokenSource(Source):
     Attributes:
         other: a file, or folder, of the same form, which needs no columns of the split; None: the source's own.
         classes: names of the classes of a finished run, by label; empty: they follow from the labels.
+        contract: what the run goes on from; None: nothing.
     """
 
     data: DividedData
     other: Path | None = field(default=None, kw_only=True)
     classes: Sequence[str] = field(default=(), kw_only=True)
+    contract: Contract | None = field(default=None, kw_only=True)
+
+    @property
+    def extends_classes(self) -> bool:
+        """Whether labels may have further classes than `classes`."""
+        return self.contract is not None and self.contract.extends_classes
 
     def files_of_splits(self) -> dict[str, int]:
         """Entries of `Layout.files` of each split, where files are given for validation or test; else empty."""
@@ -67,23 +76,35 @@ class TokenSource(Source):
     def learning_key(self, columns: Columns) -> Mapping[str, Any]:
         """The rules of vocabularies, and buckets."""
         rules = {table: self._rules(columns, table).model_dump(mode="json") for table in columns.ids.values()}
+        for rule in rules.values():
+            if "path" in rule:
+                rule["path"] = hashlib.sha256(Path(rule["path"]).read_bytes()).hexdigest()
         buckets = [
             [name, bucket.column, bucket.table, bucket.settings.model_dump(mode="json")]
             for name, bucket in columns.buckets.items()
         ]
-        return {"vocabularies": rules, **({"buckets": buckets} if buckets else {})}
+        known = {} if self.contract is None else {"contract": self.contract.digest}
+        return {"vocabularies": rules, **({"buckets": buckets} if buckets else {}), **known}
 
     def learn(self, columns: Columns, encoded: Encoded, folder: Path, *, progress: Progress) -> None:
         """Writes vocabularies and rows."""
+        from embexp.data.contract import of_file
         from embexp.data.vocabularies import token_rows
+        from embexp.data.vocabularies.vocabulary import tokens_of_file
 
         rules = {table: self._rules(columns, table) for table in encoded.layout.token_tables}
-        token_rows.learn(encoded, rules, columns.buckets, folder, progress=progress)
+        files = {table: Path(rule.path) for table, rule in rules.items() if rule.path is not None}
+        steps = self.data.token_steps or ()
+        given = {table: of_file(tokens_of_file(path, steps), rules[table]) for table, path in files.items()}
+        token_rows.learn(
+            encoded, rules, columns.buckets, folder, contract=self.contract, given=given, progress=progress
+        )
 
-    def _rules(self, columns: Columns, table: str) -> VocabularyRules:
-        found = columns.rules.get(table, self.data.token_rules)
-        assert found is not None  # sources of tokens have rules
-        return found
+    def _rules(self, columns: Columns, table: str) -> SettledRules:
+        if (found := columns.rules.get(table)) is not None:
+            return found
+        assert self.data.token_rules is not None  # sources of tokens have rules
+        return settled(self.data.token_rules, ())
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """Those that `learn` made from the training split."""
@@ -125,6 +146,7 @@ class Reading:
         needed: the columns that are read.
         settings: JSON of all that decides, with the content, what is written.
         classes: names of the classes of a finished run, by label; empty: they follow from the labels.
+        further_classes: whether there may be others, which follow them.
         steps: by which tokens are normalised.
     """
 
@@ -136,6 +158,7 @@ class Reading:
     timestamp: str | None
     group: str | None
     classes: Sequence[str]
+    further_classes: bool
     steps: Steps
 
     def write(self, folder: Path, files: Files, *, progress: Progress, part: bool = False) -> None:
@@ -152,6 +175,7 @@ class Reading:
             timestamp=self.timestamp,
             group=self.group,
             known_classes=self.classes,
+            further_classes=self.further_classes,
             part=part,
             progress=progress,
         )
@@ -258,9 +282,10 @@ class ColumnarSource(TokenSource):
             **({"missing_label": "skip"} if columns.skips_unlabelled else {}),
             **({"normalize": sorted(steps)} if steps else {}),
             **({"classes": [asdict(columns.classes), *self.classes]} if columns.classes is not None else {}),
+            **({"further_classes": True} if self.extends_classes else {}),
         }
-        threshold = self.data.label_threshold
-        return Reading(columns, located, needed, settings, threshold, timestamp, group, self.classes, steps)
+        threshold, known = self.data.label_threshold, (self.classes, self.extends_classes)
+        return Reading(columns, located, needed, settings, threshold, timestamp, group, *known, steps)
 
     def encode_in_memory(self, data: InMemory, like: OtherFile, columns: Columns, folder: Path) -> Examples:
         """The wanted columns, as rows of the run's tables; written to files, but not to the cache."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from embexp.data import splits
 from embexp.data.columns import BucketColumn
+from embexp.data.contract import Contract, grown
 from embexp.data.examples import FEW, Encoded, Examples, examples, read_tokens
 from embexp.data.numbers import fit_buckets
 from embexp.data.sources.source import FORMAT
@@ -38,6 +40,8 @@ def learn(
     buckets: Mapping[str, BucketColumn],
     folder: Path,
     *,
+    contract: Contract | None = None,
+    given: Mapping[str, Vocabulary] = MappingProxyType({}),
     progress: Progress,
 ) -> None:
     """Writes vocabularies made from the training split, and the examples with rows of the tables for codes.
@@ -45,6 +49,8 @@ def learn(
     Args:
         rules: which tokens get a row, by vocabulary.
         folder: where to; the splits are there already.
+        contract: what the run goes on from, whose vocabularies grow; None: nothing.
+        given: vocabularies whose tokens files name.
 
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
@@ -55,15 +61,24 @@ def learn(
 
     def of_table(table: str) -> tuple[np.ndarray, np.ndarray]:
         tokens = read_tokens(encoded.folder, layout, table)
-        vocabulary, rows = with_rows(tokens, counted[table], rules[table])
+        if table in given:
+            vocabulary, rows = grown(given[table], tokens, counted[table], rules[table], grows=False)
+        elif contract is not None and table in contract.vocabularies:
+            earlier = contract.remaining(table, tokens, counted[table])
+            vocabulary, rows = grown(earlier, tokens, counted[table], rules[table])
+        else:
+            vocabulary, rows = with_rows(tokens, counted[table], rules[table])
         vocabulary.write(folder / f"vocabulary.{layout.token_tables.index(table)}")
         return rows.astype(np.int32), _kinds_of(vocabulary, rows, counted[table])
 
     found = dict(zip(layout.token_tables, at_once(of_table, layout.token_tables), strict=True))
     vocabularies: dict[str, Vocabulary] = {}
     if buckets:
-        made = fit_buckets(mapped_array(encoded.folder / "bucketed.npy"), layout.bucketed, train, buckets, folder)
-        for number, (table, vocabulary) in enumerate(made.items()):
+        known = {} if contract is None else contract.vocabularies
+        fitted = {name: each for name, each in buckets.items() if each.table not in known}
+        made = fit_buckets(mapped_array(encoded.folder / "bucketed.npy"), layout.bucketed, train, fitted, folder)
+        tables = dict.fromkeys(bucket.table for bucket in buckets.values())
+        for number, (table, vocabulary) in enumerate({each: known.get(each) or made[each] for each in tables}.items()):
             vocabulary.write(folder / f"buckets.{number}")
             vocabularies[table] = vocabulary
     write(

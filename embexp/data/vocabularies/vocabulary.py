@@ -401,6 +401,73 @@ class HashVocabulary(Vocabulary):
         return {"kind": _HASH, "function": HASH_FUNCTION, "buckets": self.buckets, "missing": self.missing}
 
 
+def tokens_of_file(path: Path, steps: Steps = ()) -> pa.LargeStringArray:
+    """The tokens of a file, normalised: one a line, or a vocabulary as a run writes it.
+
+    Raises:
+        DataError: it is no such file, or a token is empty or repeated.
+    """
+    if is_written_by_a_run(path):
+        found = _read_tsv(path)
+        tokens, first = normalized(found.known, steps), 2 + found.first
+    else:
+        tokens, first = normalized(token_lines(path), steps), 1
+    check_tokens(path, tokens, first=first)
+    return tokens
+
+
+def is_written_by_a_run(path: Path) -> bool:
+    """Whether a file is a token vocabulary with frequencies, and no list of tokens."""
+    if path.suffix != ".tsv" or files.fault_of(path):
+        return False
+    with path.open("rb") as file:
+        return file.readline().rstrip(b"\n") == HEADER.encode()
+
+
+def token_lines(path: Path) -> pa.LargeStringArray:
+    """The lines of a file.
+
+    Args:
+        path: of the file, UTF-8, with LF or CR LF.
+
+    Raises:
+        DataError: it is not UTF-8, or no file.
+    """
+    if fault := files.fault_of(path):
+        raise DataError(f"{path}: {fault}")
+    data = path.read_bytes().replace(b"\r\n", b"\n")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        found = f"bytes that are not UTF-8 ({data[error.start : error.end]!r})"
+        raise DataError(f"{path}, line {line}: found {found}, expected text in UTF-8") from None
+    if not text:
+        return pa.array([], pa.large_string())
+    # Not as Python's strings, which take several times the memory.
+    return pc.split_pattern(pa.scalar(text.removesuffix("\n"), pa.large_string()), "\n").values
+
+
+def check_tokens(path: Path, tokens: pa.LargeStringArray, *, first: int) -> None:
+    """Raises DataError where a token is empty or repeated; `first` is the line of the first."""
+    if not len(tokens):
+        raise DataError(f"{path}: found no token, expected at least one")
+    if (empty := pc.index(tokens, "").as_py()) >= 0:
+        raise DataError(f"{path}, line {empty + first}: found an empty line, expected a token")
+    encoded = tokens.dictionary_encode()
+    if len(encoded.dictionary) == len(tokens):
+        return
+    codes = encoded.indices.to_numpy()
+    _, earliest = np.unique(codes, return_index=True)
+    again = np.setdiff1d(np.arange(len(codes)), earliest)
+    some = [
+        f"line {place + first}: {tokens[int(place)].as_py()!r}, as in line {earliest[codes[place]] + first}"
+        for place in again[:_SHOWN]
+    ]
+    more = f"; and {len(again) - _SHOWN} more" if len(again) > _SHOWN else ""
+    raise DataError(f"{path}: found tokens more than once, expected each once ({'; '.join(some)}{more})")
+
+
 def stands_for_tokens(vocabulary: Vocabulary) -> bool:
     """Whether rows stand for one token, or row number, each; else they are buckets of many."""
     return not isinstance(vocabulary, HashVocabulary | BucketVocabulary)
@@ -421,6 +488,8 @@ def described(vocabulary: Vocabulary) -> str:
 
 _PLAIN = {escape: plain for plain, escape in _ESCAPES}
 _JSON_BYTES = 1 << 26
+_SHOWN = 3
+"""Repeated tokens that an error lists."""
 _MOST_SPECIAL = 1 << 20
 _LARGEST = float(np.finfo(np.float32).max)
 _BEFORE_TOKENS = ("oov", "missing", "rare")

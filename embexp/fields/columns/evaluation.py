@@ -40,7 +40,7 @@ from embexp.specs.tasks import Labels
 from embexp.system import digests
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import NamedFunction, kind_of
-from embexp.training import baseline, models
+from embexp.training import intervals, models
 from embexp.training.loop import Predictor
 
 _NOTHING_LEFT = 1e-4
@@ -87,7 +87,7 @@ class LabelEvaluator(Evaluator):
                     details.update(metrics.confusion_by_name(labels, logits, measures, classes))
                 if self._loss is not None:
                     deviations.pop("loss", None)  # the loss of the task is another
-                details["intervals"] = baseline.intervals_around(found, deviations)
+                details["intervals"] = intervals.around(found, deviations)
             return found
 
         return measured

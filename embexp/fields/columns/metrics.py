@@ -13,7 +13,7 @@ from embexp.data.examples import check_labels
 from embexp.errors import DataError, DivergedError
 from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Labels, Task
-from embexp.training.baseline import MOST, Interval, Progress, bootstrap, unheard
+from embexp.training.intervals import MOST, Intervals, Progress, bootstrap, unheard
 
 _CELLS = 1 << 20
 """Logits that are converted to float64 at a time."""
@@ -378,7 +378,7 @@ def intervals_of_examples(
     measures: Measures,
     seed: int,
     progress: Progress = unheard,
-) -> dict[str, Interval]:
+) -> Intervals:
     """Intervals of the metrics of `metrics.evaluate`, by name: how far both ends are from the metric; see `around`.
 
     Those of metrics that are means over groups are of groups drawn again.
@@ -396,7 +396,7 @@ def intervals_of_examples(
 
     most = min(MOST, max(1000, _RESAMPLED_CELLS // (1 if z.ndim == 1 else z.shape[1])))
     drawn = np.sort(generator.choice(len(y), most, replace=False)) if len(y) > most else np.arange(len(y))
-    found = bootstrap(measured, order[drawn], len(y), generator, progress)
+    found = bootstrap(measured, order[drawn], len(y), generator, progress, order=order)
     if measures.groups is None:
         return found
     _, group = np.unique(measures.groups, return_inverse=True)
@@ -416,7 +416,7 @@ def intervals_of_examples(
         )
         return {name: value for name, value in every.items() if name not in found}
 
-    return found | bootstrap(over_groups, chosen, groups, generator, progress)
+    return found.with_others(bootstrap(over_groups, chosen, groups, generator, progress))
 
 
 def confusion_by_name(

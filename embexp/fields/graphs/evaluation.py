@@ -23,8 +23,9 @@ from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN
 from embexp.system.parallel import Progress, quiet
-from embexp.training import baseline, ranking
-from embexp.training.baseline import MOST, Interval, Reference, approached, bootstrap, unheard
+from embexp.training import intervals, ranking
+from embexp.training.baseline import Reference, approached
+from embexp.training.intervals import MOST, Intervals, bootstrap, unheard
 from embexp.training.loop import Predictor
 from embexp.training.ranking import KnownAnswers
 
@@ -294,7 +295,7 @@ class RankingEvaluator(Evaluator):
             found = metrics(ranks, heads)
             if details is not None:
                 deviations = of_queries(ranks, heads, self._seed, partial(progress, INTERVALS))
-                details["intervals"] = baseline.intervals_around(found, deviations)
+                details["intervals"] = intervals.around(found, deviations)
             return found
 
         return measured
@@ -316,7 +317,7 @@ class RankingEvaluator(Evaluator):
 
 def of_queries(
     ranks: np.ndarray, predict_head: np.ndarray, seed: int, progress: Callable[[float], object] = unheard
-) -> dict[str, Interval]:
+) -> Intervals:
     """Intervals of the metrics of `metrics.metrics`, by name; queries are drawn again."""
     generator = np.random.default_rng(seed)
 

@@ -387,7 +387,10 @@ class NewEntitiesStudy(StudyChoice):
         GROWN: "base with rows for them, only new rows are trained",
         FULL: "all trained from the start",
     }
-    starts_from: ClassVar[Mapping[str, str]] = {GROWN: BASE}
+
+    def base_of(self, name: str) -> str | None:
+        """The base run, of the grown one."""
+        return BASE if name == GROWN else None
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Data without entities, and settings that the study sets."""

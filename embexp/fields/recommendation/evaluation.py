@@ -60,8 +60,8 @@ from embexp.runs.prepare import Data
 from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.system.parallel import Progress, part, quiet
-from embexp.training import baseline, ranking
-from embexp.training.baseline import MOST, Interval, bootstrap, unheard
+from embexp.training import baseline, intervals, ranking
+from embexp.training.intervals import MOST, Intervals, bootstrap, unheard
 from embexp.training.loop import Predictor
 from embexp.training.ranking import ItemPart, Lister, SharesItems, UserVectors, blocks, pairs
 
@@ -285,7 +285,7 @@ class ListEvaluator(Evaluator):
         )
         if details is not None:
             values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
-            details["intervals"] = baseline.intervals_around(
+            details["intervals"] = intervals.around(
                 found, intervals_over_users(values, self._seed, partial(progress, INTERVALS))
             )
         return found
@@ -427,14 +427,14 @@ def _recommended(data: Data) -> Recommended:
 
 def intervals_over_users(
     values: Mapping[str, np.ndarray], seed: int, progress: Callable[[float], object] = unheard
-) -> dict[str, Interval]:
+) -> Intervals:
     """Intervals of metrics that are means over users; users are drawn again.
 
     Args:
         values: by name, of each user, float64 [N].
     """
     if not values:
-        return {}
+        return Intervals()
     generator, count = np.random.default_rng(seed), len(next(iter(values.values())))
 
     def measured(rows: np.ndarray, counts: np.ndarray) -> dict[str, float]:

@@ -27,7 +27,7 @@ from embexp.runs.run import Observer, RunResult
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import BASE
 from embexp.system import caching, digests, files, terminal
-from embexp.training import baseline, ranking
+from embexp.training import intervals, ranking
 from embexp.training.loop import Replay
 from embexp.training.ranking import Lister
 
@@ -123,7 +123,7 @@ class _Measure:
         values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
         return {
             "metrics": metrics,
-            "intervals": baseline.intervals_around(metrics, intervals_over_users(values, self.seed)),
+            "intervals": intervals.around(metrics, intervals_over_users(values, self.seed)),
         }
 
     @property

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from embexp.data import splits
 from embexp.data.columns import Columns
-from embexp.data.examples import CLASSES, Encoded, Layout, encode, in_order
+from embexp.data.examples import CLASSES, Encoded, Layout, encode, extended, in_order
 from embexp.data.files.arrow_columns import Chunk, Column
 from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import Description, Source, cached, single_columns, unknown_columns
@@ -136,6 +136,7 @@ class TextSource(TokenSource):
             "label": columns.label,
             **self.data.model_dump(include={"max_length", "ngrams"}),
             "classes": list(self.classes),
+            **({"further_classes": True} if self.extends_classes else {}),
             **({"forms": [other.form for other in others]} if others else {}),
         }
 
@@ -144,6 +145,8 @@ class TextSource(TokenSource):
             known = list(self.classes)
             if corpus.label is not None:
                 known = known or list(class_names(corpus))
+                if self.extends_classes:
+                    known = list(extended(known, class_names(corpus)))
                 (folder / CLASSES).write_text(json.dumps(known), "utf-8")
             chunks = (labelled_chunks(each, columns.label, known) for each in corpora)
             chained = itertools.chain.from_iterable(chunks)

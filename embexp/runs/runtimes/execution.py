@@ -25,6 +25,7 @@ from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import native
 from embexp.system.parallel import Progress, quiet
 from embexp.tables import inputs
+from embexp.tables.optimizers import StepsInAll
 from embexp.tables.variables import ReadableTable
 from embexp.training.loop import Runtime
 from embexp.training.step import Assembly
@@ -47,6 +48,7 @@ class Blueprint:
         restored: restores variables into the assembly's checkpoint, in a graph when its account is run; returns None
             where nothing is to be restored.
         fills_all: whether all tables are filled, or only those that checkpoints lack, as one is restored next.
+        steps_before: those of earlier runs that schedules go on from.
     """
 
     plans: Mapping[str, TablePlan]
@@ -62,11 +64,13 @@ class Blueprint:
     dense: Callable[[Any], DenseValues] = lambda checkpoint: DenseValues([])
     restored: Callable[[Any], LiveAccount | None] = lambda checkpoint: None
     fills_all: bool = True
+    steps_before: int = 0
 
     def embeddings(self, counter: Any) -> Embeddings:
         """Makes the tables, as the strategy does; `counter` is the number of steps done."""
         inputs = {name: self.training_spec.ids[column] for name, column in self.columns.items()}
-        return self.strategy.embeddings(self.plans, self.features, inputs, counter, self.total_steps)
+        counted = StepsInAll(counter, self.steps_before) if self.steps_before else counter
+        return self.strategy.embeddings(self.plans, self.features, inputs, counted, self.total_steps)
 
 
 class Save(Protocol):

@@ -33,14 +33,12 @@ from embexp.system.parallel import Progress, quiet
 from embexp.system.tensor_bundle import index as bundle_index
 from embexp.system.tensor_bundle.tensor import FLOAT32, number_type
 from embexp.system.tensor_bundle.writer import KEY_END, BundleWriter
-from embexp.vectors import stored
 from embexp.vectors.alignment import Alignment, RowKind, coverage
 from embexp.vectors.pretrained import earlier
 from embexp.vectors.pretrained.aligned import earlier_rows
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint, row_tokens
 from embexp.vectors.pretrained.tables import PretrainedTable, row_source, slot_sources
 
-_SHOWN = 3
 VERSION = 1
 """Of growth.json."""
 _CHUNK_BYTES = 1 << 24
@@ -213,19 +211,19 @@ def read_vocabularies(path: Path, before: Vocabulary) -> Vocabulary:
         raise DataError(
             f"{path}: the table's rows are {described(before)}, which don't grow by token; train a new run with more"
         )
-    if path.suffix == ".json" or _is_written_by_a_run(path):
+    if path.suffix == ".json" or vocabulary.is_written_by_a_run(path):
         found = Vocabulary.read(path.with_suffix(""))
         if isinstance(found, TokenVocabulary):
             found = replace(found, known=normalized(found.known, before.steps), steps=before.steps)
-            _check(path, found.known, first=2 + found.first)
+            vocabulary.check_tokens(path, found.known, first=2 + found.first)
         kinds = type(found), type(before)
         if kinds[0] is not kinds[1]:
             raise DataError(
                 f"{path}: found a vocabulary of {described(found)}, and the table's is one of {described(before)}"
             )
         return found
-    tokens = normalized(stored.token_lines(path), before.steps)
-    _check(path, tokens, first=1)
+    tokens = normalized(vocabulary.token_lines(path), before.steps)
+    vocabulary.check_tokens(path, tokens, first=1)
     if isinstance(before, IdentityVocabulary):
         numbers = pc.cast(pa.array(np.arange(len(tokens))), pa.large_string())
         if (strange := pc.index(pc.equal(tokens, numbers), False).as_py()) >= 0:
@@ -259,33 +257,6 @@ def _with_gone(new: Vocabulary, before: Vocabulary, gone: np.ndarray) -> Vocabul
         known=pa.concat_arrays([new.known, before.known.take(pa.array(places))]),
         known_frequencies=np.concatenate([new.known_frequencies, before.known_frequencies[places]]),
     )
-
-
-def _is_written_by_a_run(path: Path) -> bool:
-    if path.suffix != ".tsv":
-        return False
-    with path.open("rb") as file:
-        return file.readline().rstrip(b"\n") == vocabulary.HEADER.encode()
-
-
-def _check(path: Path, tokens: pa.LargeStringArray, *, first: int) -> None:
-    """Raises DataError where a token is empty or repeated; `first` is the line of the first."""
-    if not len(tokens):
-        raise DataError(f"{path}: found no token, expected at least one")
-    if (empty := pc.index(tokens, "").as_py()) >= 0:
-        raise DataError(f"{path}, line {empty + first}: found an empty line, expected a token")
-    encoded = tokens.dictionary_encode()
-    if len(encoded.dictionary) == len(tokens):
-        return
-    codes = encoded.indices.to_numpy()
-    _, earliest = np.unique(codes, return_index=True)
-    again = np.setdiff1d(np.arange(len(codes)), earliest)
-    some = [
-        f"line {place + first}: {tokens[int(place)].as_py()!r}, as in line {earliest[codes[place]] + first}"
-        for place in again[:_SHOWN]
-    ]
-    more = f"; and {len(again) - _SHOWN} more" if len(again) > _SHOWN else ""
-    raise DataError(f"{path}: found tokens more than once, expected each once ({'; '.join(some)}{more})")
 
 
 def write(

@@ -1,0 +1,154 @@
+"""A click log of 30 days whose taste drifts, and that has new users and items each day: going on beside training anew.
+
+    python -m bench.daily [--quick] [--days N] [--rows N] [--ways all,last] [--folder DIR] [--json FILE]
+
+The log is made by code. A click has the probability sigmoid(bias + user's rate + item's rate + user's taste · item's
+style), whose tastes, styles and rates are normal; styles and rates of items move a little each day. Each day brings
+users and items that nobody has seen, and some of the old ones leave. It is 3,000,000 rows in all.
+
+`study=daily` trains on each day and tests on the next: going on from the day before; from nothing on all days so far;
+from nothing on the last day. Each run is one epoch, with the default learning rates. Times are those of whole runs,
+from reading the file to the last evaluation. Next to other work they are longer, and their ratio says little.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench import harness
+
+DAYS, ROWS = 30, 3_000_000
+USERS, ITEMS, NEW = 20_000, 8_000, 0.03
+"""People and things of the first day, and the share of each that is new every day; as many leave."""
+DIM, DRIFT = 6, 0.12
+SLOWEST, WORSE = 1.2, 0.001
+"""The goals: a link's time by that of training on the new day alone; and how much less AUC than all days give."""
+YAML = """\
+# @package _global_
+# Clicks of users on items, day by day.
+defaults:
+  - /table@tables.user: embedding
+  - /table@tables.item: embedding
+  - /table@tables.hour: embedding
+  - /feature@features.user: id
+  - /feature@features.item: id
+  - /feature@features.hour: id
+  - override /data: parquet
+  - override /graph: null
+  - override /model: deepfm
+  - override /optimizer: adagrad
+  - override /dense_optimizer: adam
+name: daily_clicks
+task: binary
+data: {label: click, split: {validation: 0.02, test: 0}}
+tables: {user: {dim: 8}, item: {dim: 8}, hour: {dim: 8}}
+features: {user: {table: user}, item: {table: item}, hour: {table: hour}}
+train: {epochs: 1, steps: null, batch_size: 1024}
+output: {plots: false, tensorboard: false, baselines: false, digests: false}
+"""
+
+
+def write_log(folder: Path, days: int, rows: int, seed: int = 0) -> list[Path]:
+    """A Parquet file for each day; the same arguments give the same bytes."""
+    random = np.random.default_rng(seed)
+    users, items = np.arange(USERS), np.arange(ITEMS)
+    most = (int(USERS * (1 + NEW * days)) + 1, int(ITEMS * (1 + NEW * days)) + 1)
+    taste, rate = random.normal(0, 0.6, (most[0], DIM)), random.normal(0, 0.4, most[0])
+    style, worth = random.normal(0, 0.6, (most[1], DIM)), random.normal(0, 0.8, most[1])
+    popular = random.zipf(1.4, most[1]).clip(max=200).astype(np.float64)
+    by_hour, found = random.normal(0, 0.2, 24), []
+    for day in range(days):
+        count = rows // days
+        user = random.choice(users, count)
+        item = random.choice(items, count, p=popular[items] / popular[items].sum())
+        hour = random.integers(0, 24, count)
+        logit = -1.5 + rate[user] + worth[item] + by_hour[hour] + np.einsum("nd,nd->n", taste[user], style[item])
+        click = random.random(count) < 1 / (1 + np.exp(-logit))
+        columns = {
+            "user": [f"u{each}" for each in user],
+            "item": [f"i{each}" for each in item],
+            "hour": hour.astype(str),
+        }
+        path = folder / f"day-{day + 1:02d}.parquet"
+        pq.write_table(pa.table({**columns, "click": click.astype(np.int8)}), path)
+        found.append(path)
+        style += random.normal(0, DRIFT * 0.6, style.shape) - style * DRIFT**2 / 2
+        worth += random.normal(0, DRIFT * 0.8, worth.shape) - worth * DRIFT**2 / 2
+        users, items = (_renewed(known, start, random) for known, start in ((users, USERS), (items, ITEMS)))
+    return found
+
+
+def _renewed(known: np.ndarray, start: int, random: np.random.Generator) -> np.ndarray:
+    """Those of the next day: some leave, and as many come who were never there."""
+    new = int(start * NEW)
+    stay = np.sort(random.choice(len(known), len(known) - new, replace=False))
+    return np.concatenate([known[stay], known.max() + 1 + np.arange(new)])
+
+
+def main() -> None:
+    """Runs the study, and prints AUC and seconds by way."""
+    parser = harness.parser("daily", __doc__, quick="4 days of 20,000 rows")
+    parser.add_argument("--days", type=int, default=DAYS)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--ways", default="all,last")
+    parser.add_argument("--folder", type=Path, help="keep the log and the runs here")
+    options = parser.parse_args()
+    days, rows = (4, 80_000) if options.quick else (options.days, options.rows)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        summary = study(folder, days, rows, options.ways)
+    found = figures(summary)
+    for name, value in found.items():
+        print(f"{name:45} {value:.4f}")
+    if options.json:
+        options.json.write_text(json.dumps({"figures": found, "runs": summary["runs"]}))
+
+
+def study(folder: Path, days: int, rows: int, ways: str) -> dict[str, Any]:
+    """The summary of `study=daily` on the log."""
+    experiments = folder / "own/experiment"
+    experiments.mkdir(parents=True, exist_ok=True)
+    (experiments / "daily_clicks.yaml").write_text(YAML)
+    paths = ",".join(map(str, write_log(folder, days, rows)))
+    command = [sys.executable, "-m", "embexp", "run", "experiment=daily_clicks", "--config-dir", str(folder / "own")]
+    command += ["study=daily", f"study.retrain=[{ways}]", f"data.path=[{paths}]", f"hydra.run.dir={folder / 'study'}"]
+    command += [f"output.cache={folder / 'cache'}", "output.existing=continue"]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+    found: dict[str, Any] = json.loads((folder / "study/summary.json").read_text())
+    return found
+
+
+def figures(summary: dict[str, Any]) -> dict[str, float]:
+    """Mean AUC of the next day from the third day on, seconds of a link and of a run on the same day alone."""
+    means, runs = summary["metrics"]["test"], summary["runs"]
+    by_way: dict[str, list[float]] = {}
+    for name, each in runs.items():
+        way, _, number = name.partition("-")
+        if int(number) > 1 and each["seconds"]["total"] is not None:
+            by_way.setdefault(way, []).append(each["seconds"]["total"])
+    found = {
+        key.replace("_auc", ", mean AUC").replace("_log_loss", ", mean log loss"): value for key, value in means.items()
+    }
+    found |= {f"{way}, median seconds of a run": statistics.median(seconds) for way, seconds in by_way.items()}
+    if "last" in by_way:
+        pairs = zip(by_way["continued"], by_way["last"], strict=False)
+        found[f"seconds, continued / last (<= {SLOWEST})"] = statistics.median(a / b for a, b in pairs)
+    if "all_auc" in means:
+        found[f"AUC, continued - all (>= {-WORSE})"] = means["continued_auc"] - means["all_auc"]
+    if "last_auc" in means:
+        found["AUC, continued - last (> 0)"] = means["continued_auc"] - means["last_auc"]
+    return found
+
+
+if __name__ == "__main__":
+    main()

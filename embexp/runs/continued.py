@@ -1,0 +1,97 @@
+"""A run that goes on from a parent: how good the parent is on the new data, and what the training added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from embexp.data.vocabularies.vocabulary import TokenVocabulary
+from embexp.runs.evaluations import Details, Evaluated, Evaluator
+from embexp.runs.prepare import Prepared
+from embexp.system import digests
+from embexp.system.parallel import Progress, part, quiet
+from embexp.training import intervals
+from embexp.training.loop import Predictor
+
+EVALUATING_PARENT = "evaluating the parent on the new data"
+
+
+@dataclass(frozen=True)
+class Before:
+    """The parent on the new data, before the first step.
+
+    Attributes:
+        metrics: by split.
+        details: by split, see `Details`.
+    """
+
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    details: Mapping[str, Details] = field(default_factory=dict)
+
+
+def evaluate_parent(
+    prepared: Prepared, evaluator: Evaluator, runtime: Predictor, progress: Progress = quiet
+) -> Before | None:
+    """Evaluates the parent on the splits of the new data that do not train; None: the run has no parent.
+
+    Tokens that the parent does not know have the row that it has for them, as in `embexp evaluate`.
+
+    Args:
+        runtime: whose variables hold the parent's values.
+    """
+    data = prepared.data
+    if data.scan.as_before is None:
+        return None
+    progress(EVALUATING_PARENT, None)
+    data = replace(data, scan=replace(data.scan, examples=data.scan.as_before()))
+    sizes = {split: len(rows) for split, rows in data.scan.splits.items() if split != "train" and len(rows)}
+    metrics, details, done = {}, {}, 0
+    for split, size in sizes.items():
+        measured, found = evaluator.split(data, split), Details()
+        assert measured is not None  # the split has examples
+        closer = part(progress, done / sum(sizes.values()), (done + size) / sum(sizes.values()))
+        with intervals.drawn_later():
+            metrics[split], details[split] = measured(runtime, closer, found), found
+        done += size
+    return Before(metrics, details)
+
+
+def as_json(prepared: Prepared, before: Before, evaluated: Evaluated) -> dict[str, Any]:
+    """What summary.json has of the parent: what it is, its metrics on the new data, and the differences to them."""
+    assert prepared.ancestor is not None
+    seed = digests.seed_of(prepared.spec.seed, "intervals")[0]
+    differences: dict[str, dict[str, Any]] = {}
+    for split, metrics in before.metrics.items():
+        final = evaluated.final.get(split, {})
+        now, then = (each.get(split, {}).get("intervals") for each in (evaluated.details, before.details))
+        ends = {} if now is None or then is None else intervals.differences(then.drawn, now.drawn, seed)
+        differences[split] = {
+            name: {
+                "value": (value := final[name] - was),
+                **({"interval": [value + end for end in ends[name]]} if name in ends else {}),
+            }
+            for name, was in metrics.items()
+            if name in final
+        }
+    return {
+        **prepared.ancestor.as_json(),
+        "metrics": before.metrics,
+        "differences": differences,
+        "tables": {name: each for name in prepared.spec.tables if (each := rows_of(prepared, name))},
+    }
+
+
+def rows_of(prepared: Prepared, table: str) -> dict[str, int]:
+    """How many rows of a table's tokens are kept, new, dropped, and not seen in the training split."""
+    contract, now = prepared.data.contract, prepared.data.vocabularies[table]
+    was = None if contract is None else contract.vocabularies.get(name := prepared.vocabulary_name(table))
+    if contract is None or not isinstance(was, TokenVocabulary) or not isinstance(now, TokenVocabulary):
+        return {}
+    kept = contract.before(name, now).size - was.first
+    return {
+        "kept": kept,
+        "new": len(now.known) - kept,
+        "unseen": int((now.known_frequencies[:kept] == 0).sum()),
+        "dropped": len(was.known) - kept,
+    }

@@ -1,0 +1,277 @@
+"""`embexp continue`: what a parent's data decided stays, new data add to it, and the results say what that brought."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import embexp
+from embexp.cli.commands import main
+from embexp.data.vocabularies.vocabulary import TokenVocabulary
+
+QUIET = ("output.plots=false", "output.tensorboard=false", "output.baselines=false")
+COLUMNS = "user,item,age,size,label"
+
+
+def write(path: Path, users: range, count: int, seed: int, classes: str = "cat,cow,dog") -> Path:
+    """Rows whose label depends on user, item and age; ages and sizes shift with the seed."""
+    random = np.random.default_rng(seed)
+    names, lines = classes.split(","), [COLUMNS]
+    for _ in range(count):
+        user, item, age = random.integers(users.start, users.stop), random.integers(8), random.normal(30 + 5 * seed, 9)
+        label = names[(user + item + (age > 30)) % len(names)]
+        lines.append(f"u{user},i{item},{age:.3f},{random.exponential(10 * (1 + seed)):.3f},{label}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data of three days, and a run on the first."""
+    here = tmp_path_factory.mktemp("days")
+    write(here / "monday.csv", range(12), 600, 0)
+    write(here / "tuesday.csv", range(6, 20), 400, 1)
+    write(here / "wednesday.csv", range(10, 26), 400, 2)
+    own = here / "own/experiment"
+    own.mkdir(parents=True)
+    (own / "animals.yaml").write_text(ANIMALS)
+    arguments = ["run", "experiment=animals", "--config-dir", str(here / "own"), f"data.path={here / 'monday.csv'}"]
+    assert main([*arguments, f"output.cache={here / 'cache'}", f"hydra.run.dir={here / 'monday'}", *QUIET]) == 0
+    return here
+
+
+ANIMALS = """\
+# @package _global_
+defaults:
+  - /table@tables.user: embedding
+  - /table@tables.item: embedding
+  - /table@tables.size: embedding
+  - /feature@features.user: id
+  - /feature@features.item: id
+  - /feature@features.size: id
+  - override /data: csv
+  - override /graph: null
+  - override /model: mlp
+  - override /optimizer: adam
+name: animals
+task: classification
+data:
+  label: label
+  dense_features: {age: {transform: standardize}}
+tables:
+  user: {dim: 4}
+  item: {dim: 4}
+  size: {dim: 4}
+features:
+  user: {table: user}
+  item: {table: item}
+  size: {table: size, buckets: {quantiles: 5}}
+model: {hidden: [8]}
+train: {epochs: 2, steps: null, batch_size: 32}
+"""
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def go_on(folder: Path, parent: str, data: str, *more: str) -> Path:
+    out = folder / f"{data}-{len(list(folder.iterdir()))}"
+    given = ["continue", str(folder / parent), "--data", str(folder / f"{data}.csv"), f"hydra.run.dir={out}", *more]
+    assert main(given) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def tuesday(folder: Path) -> Path:
+    return go_on(folder, "monday", "tuesday")
+
+
+def test_what_the_data_decided_stays(folder: Path, tuesday: Path) -> None:
+    before, after = embexp.load_run(folder / "monday"), embexp.load_run(tuesday)
+    for table in ("user", "item"):
+        was, now = before.vocabulary(table), after.vocabulary(table)
+        assert isinstance(was, TokenVocabulary)
+        assert isinstance(now, TokenVocabulary)
+        assert now.known.slice(0, len(was.known)).equals(was.known)
+    assert set(after.vocabulary("user").tokens()[13:]) == {f"u{number}" for number in range(12, 20)}
+    assert before.vocabulary("size").digest == after.vocabulary("size").digest
+    assert before.classes == after.classes == ("cat", "cow", "dog")
+    assert before.folder.numbers.read_bytes() == after.folder.numbers.read_bytes()
+
+
+def test_the_summary_says_what_came_and_went(tuesday: Path) -> None:
+    parent = read(tuesday / "summary.json")["parent"]
+    assert (parent["links"], parent["steps"]) == (1, 30)
+    assert parent["tables"]["user"] == {"kept": 12, "new": 8, "unseen": 6, "dropped": 0}
+    assert parent["tables"]["item"] == {"kept": 8, "new": 0, "unseen": 0, "dropped": 0}
+    assert "size" not in parent["tables"]
+
+
+def test_the_parent_is_evaluated_as_it_evaluates_itself(folder: Path, tuesday: Path) -> None:
+    run = embexp.load_run(tuesday)
+    from embexp.runs.prepare import read_recorded_data
+
+    rows = read_recorded_data(run.folder, run.spec).scan.splits["test"]
+    lines = (folder / "tuesday.csv").read_text().splitlines()
+    (folder / "some.csv").write_text("\n".join([COLUMNS, *(lines[1 + row] for row in rows)]) + "\n")
+    expected = embexp.load_run(folder / "monday").evaluate(folder / "some.csv")
+    found = run.summary["parent"]
+    assert found["metrics"]["test"] == pytest.approx(expected, rel=1e-6)
+    for name, value in run.summary["metrics"]["test"].items():
+        change = found["differences"]["test"][name]
+        assert change["value"] == pytest.approx(value - expected[name], abs=1e-6)
+        assert change["interval"][0] <= change["value"] <= change["interval"][1]
+
+
+def test_rows_go_when_their_tokens_were_not_seen_for_some_runs(folder: Path, tuesday: Path) -> None:
+    """Users 0 to 11 on Monday, 6 to 19 on Tuesday, 10 to 25 on Wednesday."""
+    wednesday = embexp.load_run(go_on(folder, tuesday.name, "wednesday", "parent.gone={after: 2}"))
+    parent = wednesday.summary["parent"]
+    assert (parent["links"], parent["steps"]) == (2, 30 + 20)
+    assert parent["tables"]["user"] == {"kept": 14, "new": 6, "unseen": 4, "dropped": 6}
+    before = embexp.load_run(tuesday)
+    stay = [token for token in before.vocabulary("user").tokens() if token not in {f"u{each}" for each in range(6)}]
+    assert wednesday.vocabulary("user").tokens()[: len(stay)] == stay
+    unseen = dict(zip(stay[1:], np.load(wednesday.folder.unseen("user")), strict=False))
+    assert {token for token, count in unseen.items() if count == 1} == {f"u{each}" for each in range(6, 10)}
+    kept = embexp.load_run(go_on(folder, tuesday.name, "wednesday", "parent.gone={after: 3}"))
+    assert kept.summary["parent"]["tables"]["user"] == {"kept": 20, "new": 6, "unseen": 10, "dropped": 0}
+
+
+def test_a_class_that_the_parent_lacks_is_an_error_or_one_more(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder / "fox.csv", range(12), 400, 3, classes="ant,cat,cow,dog,fox")
+    before = embexp.load_run(folder / "monday")
+    given = ["continue", str(folder / "monday"), "--data", str(folder / "fox.csv"), f"hydra.run.dir={folder / 'fox'}"]
+    assert main(given) == 1
+    assert "expected one of the classes cat, cow, dog" in capsys.readouterr().err
+    assert not (folder / "fox/summary.json").exists()
+    run = embexp.load_run(go_on(folder, "monday", "fox", "parent.classes=extend", "train.steps=1"))
+    assert run.classes == ("cat", "cow", "dog", "ant", "fox")
+    shapes = [each.shape for each in run.model.get_weights()[-2:]]
+    assert shapes == [(8, 5), (5,)]
+    for mine, theirs in zip(run.model.get_weights(), before.model.get_weights(), strict=True):
+        # A step of Adam moves a weight by its learning rate at most, here 0.001.
+        assert np.abs(mine[..., : theirs.shape[-1]] - theirs).max() < 0.0011
+
+
+def test_what_does_not_fit_the_parent_is_told_at_once_and_nothing_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "thin.csv").write_text("user,size,label\nu1,1,cat\n")
+    out = folder / "refused"
+
+    def refused(data: str, *more: str, status: int = 2) -> str:
+        given = ["continue", str(folder / "monday"), "--data", str(folder / data), f"hydra.run.dir={out}", *more]
+        assert main(given) == status
+        assert not (out / "summary.json").exists()
+        return capsys.readouterr().err
+
+    said = refused("thin.csv")
+    assert "features.item" in said
+    assert "data.dense_features" in said
+    assert "there is no such file" in refused("nowhere.csv")
+    assert "the run that this one goes on from has task classification" in refused("tuesday.csv", "task=regression")
+    vocabulary = refused("tuesday.csv", "tables.user.vocabulary.oov_buckets=3", status=2)
+    assert "the run that this one goes on from has 1" in vocabulary
+    dense = refused("tuesday.csv", "data.dense_features.age.transform=log1p", status=2)
+    assert "the run that this one goes on from has this column, standardize" in dense
+    unfinished = folder / "unfinished"
+    unfinished.mkdir()
+    assert main(["continue", str(unfinished), "--data", str(folder / "tuesday.csv")]) in (1, 2)
+    assert "unfinished" in capsys.readouterr().err
+    assert main(["continue", str(folder / "monday")]) == 2
+    assert "give it with --data" in capsys.readouterr().err
+
+
+def test_earlier_examples_are_mixed_in(folder: Path, tuesday: Path) -> None:
+    out = go_on(folder, tuesday.name, "wednesday", "parent.replay=0.25", "train.epochs=1")
+    run = embexp.load_run(out)
+    assert run.summary["examples"]["train"] == 320 + round(320 / 3)
+    assert run.summary["parent"]["tables"]["user"] == {"kept": 20, "new": 6, "unseen": 10, "dropped": 0}
+    assert main(["verify", str(out)]) == 0
+    from embexp.runs.prepare import read_data
+    from embexp.system.parallel import quiet
+
+    data = read_data(run.spec, quiet)
+    examples, train = data.scan.examples, data.scan.splits["train"]
+    new = np.sort(train[train >= 400])
+    assert len(np.unique(train)) == len(train)
+    assert np.abs(np.diff(np.flatnonzero(train >= 400)) - 4).max() <= 1  # spread evenly
+    users = np.array(run.vocabulary("user").tokens())[examples.column("user", new)]
+    known = set()
+    for day in ("monday", "tuesday"):
+        rows = [line.split(",") for line in (folder / f"{day}.csv").read_text().splitlines()[1:]]
+        known |= {(user, item, label) for user, item, _, _, label in rows}
+    items = np.array(run.vocabulary("item").tokens())[examples.column("item", new)]
+    assert examples.labels is not None
+    labels = np.array(run.classes)[examples.labels[new].astype(int)]
+    assert {*zip(users.tolist(), items.tolist(), labels.tolist(), strict=True)} <= known
+    other = go_on(folder, tuesday.name, "wednesday", "parent.replay=0.25", "train.epochs=1", "seed=1")
+    assert not np.array_equal(read_data(embexp.load_run(other).spec, quiet).scan.splits["train"], train)
+
+
+def test_data_in_memory_and_several_files(folder: Path) -> None:
+    rows = [line.split(",") for line in (folder / "tuesday.csv").read_text().splitlines()[1:]]
+    user, item, age, size, label = map(list, zip(*rows, strict=True))
+    frame = {"user": user, "item": item, "age": list(map(float, age)), "size": list(map(float, size)), "label": label}
+    run = embexp.continue_run(folder / "monday", frame, ["train.steps=2"], folder / "memory", quiet=True)
+    assert run.summary["parent"]["tables"]["user"]["new"] == 8
+    both = [folder / "tuesday.csv", folder / "wednesday.csv"]
+    run = embexp.continue_run(folder / "monday", both, ["train.steps=2"], folder / "both", quiet=True)
+    assert run.summary["parent"]["tables"]["user"]["new"] == 14
+
+
+PLACES = {
+    "cpu": (),
+    "mirrored": ("strategy=mirrored",),
+    "session": ("runtime=session",),
+    "tpu": ("strategy=tpu_simulator",),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_link_is_the_long_run_over_the_same_examples(folder: Path, place: str) -> None:
+    """Where files give the vocabularies, and nothing is shuffled or held out."""
+    here = folder / place
+    here.mkdir()
+    for name, users, seed in (("one", range(12), 5), ("two", range(6, 20), 6)):
+        write(here / f"{name}.csv", users, 320, seed)
+    one, two = ((here / f"{name}.csv").read_text() for name in ("one", "two"))
+    (here / "both.csv").write_text(one + two.partition("\n")[2])
+    (here / "users.txt").write_text("".join(f"u{number}\n" for number in reversed(range(22))))
+    (here / "items.txt").write_text("".join(f"i{number}\n" for number in range(1, 8)))
+    plain = (
+        "data.shuffle=false",
+        "data.split.validation=0",
+        "data.split.test=0",
+        "data.dense_features.age.transform=none",
+        "features.size.buckets={boundaries: [5, 20], quantiles: null}",
+        f"tables.user.vocabulary.path={here / 'users.txt'}",
+        f"tables.item.vocabulary.path={here / 'items.txt'}",
+        "train.epochs=1",
+        "model.dropout=0.2",
+        "optimizer.schedule.warmup_steps=15",
+        "dense_optimizer.schedule.warmup_steps=12",
+        *PLACES[place],
+        *QUIET,
+    )
+    start = ["run", "experiment=animals", "--config-dir", str(folder / "own"), *plain]
+    for name in ("one", "both"):
+        assert main([*start, f"data.path={here / f'{name}.csv'}", f"hydra.run.dir={here / f'run-{name}'}"]) == 0
+    link, long = (
+        embexp.load_run(go_on(here, "run-one", "two", "parent.schedules=continue")),
+        embexp.load_run(here / "run-both"),
+    )
+    assert link.vocabulary("user").tokens()[:3] == ["<oov>", "u21", "u20"]
+    for table in ("user", "item", "size"):
+        assert link.vocabulary(table).digest == long.vocabulary(table).digest
+        assert np.array_equal(link.table(table), long.table(table))
+    for mine, theirs in zip(link.model.get_weights(), long.model.get_weights(), strict=True):
+        assert np.array_equal(mine, theirs)
