@@ -406,14 +406,15 @@ def write_by(
     Raises:
         CheckpointError: a file can't be written; what was there before is whole.
     """
-    import tensorflow as tf  # not above: what only lists checkpoints needs none
-
     try:
         if directory.exists():
             _replace(write_to, directory, finish)
         else:
             _write_new(write_to, directory, finish, whole)
-    except (OSError, tf.errors.OpError) as error:
+    except Exception as error:
+        # TensorFlow's are known by name: what only lists checkpoints imports none.
+        if not isinstance(error, OSError) and "OpError" not in {kind.__name__ for kind in type(error).__mro__}:
+            raise
         raise CheckpointError(f"{directory}: the checkpoint can't be written: {_reason(error)}") from error
     return directory
 

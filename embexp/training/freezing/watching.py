@@ -784,8 +784,6 @@ def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:
     Args:
         grouping: the groups and their multipliers; None: one group, its multiplier 1.
     """
-    import tensorflow as tf
-
     multipliers = np.ones((1, 1), np.float32) if grouping is None else grouping.multipliers
     starts = (0,) if grouping is None else grouping.starts
     rate = np.float32(training.optimizer.learning_rate)
@@ -797,7 +795,7 @@ def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:
             rates = np.full(len(steps), rate)
             if not constant:
                 factor = optimizers.schedule_factor(
-                    training.optimizer.schedule, tf.constant(steps), total_steps=training.total_steps
+                    training.optimizer.schedule, steps, total_steps=training.total_steps
                 )
                 rates *= factor.numpy()
             found += [int(np.count_nonzero(rates * each > 0)) for each in factors]
