@@ -57,6 +57,10 @@ def continued(
         elif (fault := overrides.set_value(loader.folders, override, config)) is not None:
             faults.append(fault)
     plain: Any = OmegaConf.to_container(config)
+    if plain.get("task") != recorded["task"]:
+        rule, remedy = f"the run that this one goes on from has task {recorded['task']}", "leave it out"
+        faults.append(Fault("task", repr(plain.get("task")), rule, remedy))
+        plain["task"] = recorded["task"]
     composition.absolute_paths(plain, Path.cwd())
     spec, found = composition.check_container(plain, loader.permission, faults, look_at_data=look_at_data)
     if spec is None or faults or found:

@@ -20,6 +20,21 @@ from embexp.system import digests
 
 
 @dataclass(frozen=True)
+class FileTokens:
+    """The tokens of a file of vectors, which have rows.
+
+    Attributes:
+        tokens: distinct, as the data's are normalised.
+        digest: of the file.
+        alone: whether no others have rows; else those of the data have some in front.
+    """
+
+    tokens: pa.LargeStringArray
+    digest: str
+    alone: bool
+
+
+@dataclass(frozen=True)
 class Contract:
     """What the data of a run decided, for runs that go on from it.
 
@@ -100,8 +115,7 @@ class Contract:
             if not self._holds(name, vocabularies[name]):
                 raise DataError(
                     f"the rows of table {name} would stand for other values than in the run that this one goes on"
-                    " from: its source of data makes its vocabulary anew. Only data=csv, parquet, jsonl, recbole and"
-                    " text can go on with other data"
+                    " from: this kind of data makes its vocabularies anew, so no run can go on with it"
                 )
 
     def _holds(self, name: str, now: Vocabulary) -> bool:
@@ -131,6 +145,13 @@ def of_file(tokens: pa.LargeStringArray, rules: VocabularyRules) -> TokenVocabul
     oov = rules.oov_buckets if rules.unknown is UnknownPolicy.OOV else 0
     missing = 0 if rules.missing is Row.OWN_ROW else None
     return TokenVocabulary(tokens, np.zeros(len(tokens), np.int64), oov, missing_frequency=missing)
+
+
+def united(vocabulary: TokenVocabulary, tokens: pa.LargeStringArray) -> TokenVocabulary:
+    """A vocabulary with further tokens behind its own, none of which the data have."""
+    further = tokens.filter(pa.array(places_in(vocabulary.known, tokens) < 0))
+    counts = np.concatenate([vocabulary.known_frequencies, np.zeros(len(further), np.int64)])
+    return replace(vocabulary, known=pa.concat_arrays([vocabulary.known, further]), known_frequencies=counts)
 
 
 def grown(

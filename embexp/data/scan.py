@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,11 @@ import numpy as np
 from embexp.data import datasets, leaks, splits, together
 from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
-from embexp.data.contract import Contract
+from embexp.data.contract import Contract, FileTokens
 from embexp.data.examples import Encoded, Examples, Layout, examples
 from embexp.data.files import arrow_columns
 from embexp.data.leaks import Leak
 from embexp.data.numbers import FittedColumn, PreparedNumbers
-from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
 from embexp.data.together import Workers
 from embexp.data.vocabularies import token_rows
@@ -214,6 +214,7 @@ def scan(
     progress: Progress = quiet,
     workers: Workers | None = None,
     contract: Contract | None = None,
+    further: Mapping[str, FileTokens] = MappingProxyType({}),
 ) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
@@ -222,6 +223,7 @@ def scan(
         cache: folder for encoded data; safe to share and to delete while nothing runs.
         workers: who reads it together, and do the same; None: this process alone.
         contract: what the data of an earlier run decided, to which these only add; None: nothing.
+        further: tokens of files of vectors that have rows, by vocabulary.
 
     Raises:
         ConfigError: the source lacks something the config asks for.
@@ -232,8 +234,8 @@ def scan(
         raise ValueError("a scan reads the label")
     datasets.ensure(data, cache=cache, progress=progress)
     source = source_of(data)
-    if contract is not None and isinstance(source, TokenSource):
-        source = replace(source, contract=contract, classes=contract.classes)
+    source = source if contract is None else source.going_on(contract)
+    source = source.with_tokens(further) if further else source
     make = partial(_scan, source, columns, cache, interactions, contract, progress)
     if workers is None:
         return make()

@@ -8,7 +8,7 @@ from typing import Any
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.runs.evaluations import Details, Evaluated, Evaluator
-from embexp.runs.prepare import Prepared
+from embexp.runs.prepare import Prepared, completed
 from embexp.system import digests
 from embexp.system.parallel import Progress, part, quiet
 from embexp.training import intervals
@@ -44,7 +44,9 @@ def evaluate_parent(
     if data.scan.as_before is None:
         return None
     progress(EVALUATING_PARENT, None)
-    data = replace(data, scan=replace(data.scan, examples=data.scan.as_before()))
+    data = completed(
+        prepared.spec, replace(data, candidates=None, scan=replace(data.scan, examples=data.scan.as_before()))
+    )
     sizes = {split: len(rows) for split, rows in data.scan.splits.items() if split != "train" and len(rows)}
     metrics, details, done = {}, {}, 0
     for split, size in sizes.items():
@@ -58,13 +60,18 @@ def evaluate_parent(
 
 
 def as_json(prepared: Prepared, before: Before, evaluated: Evaluated) -> dict[str, Any]:
-    """What summary.json has of the parent: what it is, its metrics on the new data, and the differences to them."""
+    """What summary.json has of the parent: what it is, its metrics on the new data, and the differences to them.
+
+    There are no differences of a split where the two are not of the same examples or users.
+    """
     assert prepared.ancestor is not None
     seed = digests.seed_of(prepared.spec.seed, "intervals")[0]
     differences: dict[str, dict[str, Any]] = {}
     for split, metrics in before.metrics.items():
         final = evaluated.final.get(split, {})
         now, then = (each.get(split, {}).get("intervals") for each in (evaluated.details, before.details))
+        if now is not None and then is not None and not intervals.are_pairs(then.drawn, now.drawn):
+            continue  # the parent does not know all users
         ends = {} if now is None or then is None else intervals.differences(then.drawn, now.drawn, seed)
         differences[split] = {
             name: {

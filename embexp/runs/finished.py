@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import shutil
 from collections.abc import Collection, Mapping, Sequence
@@ -60,6 +61,7 @@ from embexp.vectors.pretrained.tables import settings_of
 
 if TYPE_CHECKING:
     from embexp.runs.evaluations import Evaluator
+    from embexp.runs.run import RunResult
     from embexp.runs.runtimes.execution import Execution
     from embexp.training.loop import Runtime
 
@@ -588,6 +590,14 @@ class Run:
         """
         with as_the_runs_data(file):
             return source_of(self.spec.data).read_columns(Path(file), names)
+
+    def continue_(
+        self, data: Any, overrides: Sequence[str] = (), directory: Path | str | None = None, **options: Any
+    ) -> RunResult:
+        """Begins a new run where this one ended, on other data; see `embexp.continue_run`."""
+        go_on = importlib.import_module("embexp").continue_run
+        result: RunResult = go_on(self.folder.path, data, overrides, directory, allow_code=self.allow_code, **options)
+        return result
 
     def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
         """Writes the run for other programs; see `embexp.runs.finished.export`."""

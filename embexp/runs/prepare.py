@@ -19,7 +19,7 @@ from embexp.checkpoints.store import CHECKPOINT_NAME
 from embexp.data import datasets, leaks, numbers, replay, together
 from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
-from embexp.data.contract import Contract
+from embexp.data.contract import Contract, FileTokens
 from embexp.data.examples import ExampleWeights
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import Scan, scan, seen_once
@@ -36,8 +36,9 @@ from embexp.specs.fields import imported
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.parent import Classes
-from embexp.specs.pretrained import Checkpoint, Match
+from embexp.specs.pretrained import Checkpoint, File, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
+from embexp.specs.pretrained import Rows as SourceOfRows
 from embexp.specs.run import RunSpec, doubtful_settings, own_fields
 from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
@@ -49,7 +50,7 @@ from embexp.training import loop
 from embexp.training.freezing import policies
 from embexp.training.freezing.policies import RowFacts, TablePolicy
 from embexp.vectors.pretrained import earlier
-from embexp.vectors.pretrained.aligned import align
+from embexp.vectors.pretrained.aligned import align, tokens_of
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint
 from embexp.vectors.pretrained.tables import Pretrained, mapping_of, settings_of, with_dims
 
@@ -110,6 +111,7 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
             progress=progress,
             workers=workers,
             contract=contract,
+            further=_file_tokens(spec, shared, progress),
         )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
@@ -131,10 +133,29 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
                 encoded.check_weights(own, rows, split)
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, contract=contract)
+    return completed(spec, data)
+
+
+def _file_tokens(spec: RunSpec, shared: Mapping[str, str], progress: Progress) -> dict[str, FileTokens]:
+    """The tokens of files of vectors that have rows, by vocabulary."""
+    found = {}
+    for name in spec.tables:
+        setting = spec.pretrained_of(name)
+        if isinstance(setting, File) and setting.vocabulary is not SourceOfRows.DATA:
+            cache = caching.cache_folder(spec.output.cache)
+            tokens, digest = tokens_of(
+                setting, spec.data.token_steps or (), cache, progress, spec.pretrained_path(name)
+            )
+            found[shared[name]] = FileTokens(tokens, digest, alone=setting.vocabulary is SourceOfRows.FILE)
+    return found
+
+
+def completed(spec: RunSpec, data: Data) -> Data:
+    """The data with what the task makes of them, or the histories of users."""
     if not spec.task.data:
         return with_histories(data)
-    completed: Data = imported(spec.task.data)(spec, data)
-    return completed
+    found: Data = imported(spec.task.data)(spec, data)
+    return found
 
 
 def contract_of(spec: RunSpec, columns: Columns, shared: Mapping[str, str]) -> Contract | None:

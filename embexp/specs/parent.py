@@ -61,6 +61,9 @@ class Parent(Spec):
         if self.path is None:
             return
         yield from _no_replay(self, spec, scope)
+        if isinstance(self.gone, Gone) and spec.data.token_rules is None:
+            rule = f"the rows of data={spec.data.kind} stay: only those of columns and texts go"
+            yield Fault(f"{scope.path}.gone", f"after {self.gone.after}", rule, "set it to keep")
         top = spec.pretrained
         if not isinstance(top, Checkpoint) or top.path != self.path:
             rule = "a run that goes on from another one takes its rows and its dense part from there"

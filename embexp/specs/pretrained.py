@@ -134,6 +134,17 @@ class MissingRows(StrEnum):
         return self in (MissingRows.SUBWORDS, MissingRows.NEIGHBOURS)
 
 
+class Rows(StrEnum):
+    """Whose tokens have rows of their own."""
+
+    DATA = "data"
+    """Those of the training split."""
+    FILE = "file"
+    """Those of the file, in its order."""
+    UNION = "union"
+    """Those of the training split, then the file's others."""
+
+
 class Join(StrEnum):
     """How rows of several files become one."""
 
@@ -219,6 +230,8 @@ class File(_Matrix):
     """More files, of the same table."""
     join: Join = Field(default=Join.PREFERENCE, exclude_if=lambda value: value is Join.PREFERENCE)
     """How rows of several files become one."""
+    vocabulary: Rows = Field(default=Rows.DATA, exclude_if=lambda value: value is Rows.DATA)
+    """Whose tokens have rows: those of data that are to come may have vectors, too."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -226,8 +239,8 @@ class File(_Matrix):
         return (self.path, *(other.path for other in self.others))
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Those of a matrix, and a join of one file."""
-        return where_known(super().faults(spec, scope), _one_file(self, scope))
+        """Those of a matrix, a join of one file, and rows for its tokens where there is another vocabulary."""
+        return where_known(super().faults(spec, scope), _one_file(self, scope), _other_vocabulary(self, spec, scope))
 
 
 class Sample(_Matrix):
@@ -328,6 +341,25 @@ def _one_file(setting: File, scope: Scope) -> Iterator[Fault]:
     if setting.join is not Join.PREFERENCE and not setting.others:
         rule = f"it is about several files, and {scope.path}.others names none"
         yield Fault(f"{scope.path}.join", repr(setting.join.value), rule, f"set {scope.path}.others=[FILE]")
+
+
+def _other_vocabulary(setting: File, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+    """Rows for the tokens of a file, of tables whose rows are given otherwise."""
+    path, value = f"{scope.path}.vocabulary", repr(setting.vocabulary.value)
+    if setting.vocabulary is Rows.DATA:
+        return
+    if len(scope.tables) > 1:
+        rule = f"the tokens of one file are rows of one table, and {', '.join(scope.tables)} take theirs from it"
+        yield Fault(path, value, rule, "choose pretrained@tables.NAME.pretrained=file for the table")
+    if spec.data.token_rules is None:
+        yield Fault(path, value, f"data={spec.data.kind} has its own vocabularies", "leave it at data")
+    for name in scope.tables:
+        own = spec.tables[name].vocabulary.own
+        for key in ("path", "hash_buckets"):
+            if key in own:
+                yield Fault(
+                    path, value, f"tables.{name}.vocabulary.{key} says which rows there are", "remove one of the two"
+                )
 
 
 def _table_of_all(setting: Checkpoint, scope: Scope) -> Iterator[Fault]:

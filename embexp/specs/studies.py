@@ -86,7 +86,7 @@ class DailyStudy(StudyChoice):
     )
     """What going on is compared with: training from nothing on all files so far, on the last one, on a window of them.
     """
-    window: Annotated[int, Field(ge=2, strict=True)] = 7
+    window: Annotated[int, Field(ge=2, le=10_000, strict=True)] = 7
     """Files of the window."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:

@@ -127,6 +127,11 @@ def around(metrics: Mapping[str, float], deviations: Mapping[str, Sequence[float
     return Intervals.of(found, *getattr(deviations, "drawn", ()))
 
 
+def are_pairs(before: Sequence[Drawn], after: Sequence[Drawn]) -> bool:
+    """Whether two evaluations are of as many rows, and not of other users, as where one model knows more of them."""
+    return [each.count for each in before] == [each.count for each in after]
+
+
 def differences(
     before: Sequence[Drawn], after: Sequence[Drawn], seed: int, progress: Progress = unheard
 ) -> dict[str, Interval]:
@@ -137,11 +142,14 @@ def differences(
     Args:
         before: of the evaluation of a model.
         after: of that of another model, on the same rows in the same order.
+
+    Raises:
+        ValueError: they are not of the same rows, see `are_pairs`.
     """
+    if not are_pairs(before, after):
+        raise ValueError("pairs are of the same rows")
     found: dict[str, Interval] = {}
     for mine, theirs in zip(after, before, strict=True):
-        if mine.count != theirs.count:
-            raise ValueError(f"pairs are of the same rows: {mine.count} and {theirs.count}")
         generator, rows = np.random.default_rng(seed), np.arange(mine.count)
         some = np.sort(generator.choice(rows, MOST, replace=False)) if len(rows) > MOST else rows
 

@@ -217,11 +217,32 @@ def test_earlier_examples_are_mixed_in(folder: Path, tuesday: Path) -> None:
     assert not np.array_equal(read_data(embexp.load_run(other).spec, quiet).scan.splits["train"], train)
 
 
+def test_a_graph_goes_on_with_new_entities_and_relations(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for name, low, high, relations in (("one", 0, 12, 2), ("two", 4, 16, 3)):
+        triples = {
+            (random.integers(low, high), random.integers(relations), random.integers(low, high)) for _ in range(200)
+        }
+        lines = [f"e{head}\tr{relation}\te{tail}" for head, relation, tail in sorted(triples)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    overrides = ["experiment=knowledge_graph", f"data.path={tmp_path / 'one.tsv'}", "train.epochs=1", *QUIET]
+    overrides += ["tables.entity.dim=8", "tables.relation.dim=8"]
+    first = embexp.load_run(embexp.run(overrides, tmp_path / "first", quiet=True).directory)
+    again = embexp.continue_run(tmp_path / "first", tmp_path / "two.tsv", (), tmp_path / "second", quiet=True)
+    second = embexp.load_run(again.directory)
+    assert second.summary["parent"]["tables"]["entity"] == {"kept": 12, "new": 4, "unseen": 4, "dropped": 0}
+    assert second.summary["parent"]["tables"]["relation"] == {"kept": 4, "new": 2, "unseen": 0, "dropped": 0}
+    for table in ("entity", "relation"):
+        before = first.vocabulary(table).tokens()
+        assert second.vocabulary(table).tokens()[: len(before)] == before
+    assert embexp.verify(again.directory).identical
+
+
 def test_data_in_memory_and_several_files(folder: Path) -> None:
     rows = [line.split(",") for line in (folder / "tuesday.csv").read_text().splitlines()[1:]]
     user, item, age, size, label = map(list, zip(*rows, strict=True))
     frame = {"user": user, "item": item, "age": list(map(float, age)), "size": list(map(float, size)), "label": label}
-    run = embexp.continue_run(folder / "monday", frame, ["train.steps=2"], folder / "memory", quiet=True)
+    run = embexp.load_run(folder / "monday").continue_(frame, ["train.steps=2"], folder / "memory", quiet=True)
     assert run.summary["parent"]["tables"]["user"]["new"] == 8
     both = [folder / "tuesday.csv", folder / "wednesday.csv"]
     run = embexp.continue_run(folder / "monday", both, ["train.steps=2"], folder / "both", quiet=True)

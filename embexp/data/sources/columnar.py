@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from embexp.data.contract import Contract
+    from embexp.data.contract import Contract, FileTokens
     from embexp.data.examples import Encoded, Examples
     from embexp.data.files.arrow_columns import InMemory
     from embexp.data.files.arrow_table import ParquetTable
@@ -39,12 +39,22 @@ class TokenSource(Source):
         other: a file, or folder, of the same form, which needs no columns of the split; None: the source's own.
         classes: names of the classes of a finished run, by label; empty: they follow from the labels.
         contract: what the run goes on from; None: nothing.
+        further: tokens of files of vectors that have rows, by vocabulary.
     """
 
     data: DividedData
     other: Path | None = field(default=None, kw_only=True)
     classes: Sequence[str] = field(default=(), kw_only=True)
     contract: Contract | None = field(default=None, kw_only=True)
+    further: Mapping[str, FileTokens] = field(default_factory=dict, kw_only=True)
+
+    def going_on(self, contract: Contract) -> TokenSource:
+        """With its vocabularies and classes."""
+        return replace(self, contract=contract, classes=contract.classes)
+
+    def with_tokens(self, further: Mapping[str, FileTokens]) -> TokenSource:
+        """With further tokens."""
+        return replace(self, further=further)
 
     @property
     def extends_classes(self) -> bool:
@@ -83,7 +93,9 @@ class TokenSource(Source):
             [name, bucket.column, bucket.table, bucket.settings.model_dump(mode="json")]
             for name, bucket in columns.buckets.items()
         ]
-        known = {} if self.contract is None else {"contract": self.contract.digest}
+        known: dict[str, Any] = {} if self.contract is None else {"contract": self.contract.digest}
+        if self.further:
+            known["further"] = {table: [each.digest, each.alone] for table, each in self.further.items()}
         return {"vocabularies": rules, **({"buckets": buckets} if buckets else {}), **known}
 
     def learn(self, columns: Columns, encoded: Encoded, folder: Path, *, progress: Progress) -> None:
@@ -96,8 +108,17 @@ class TokenSource(Source):
         files = {table: Path(rule.path) for table, rule in rules.items() if rule.path is not None}
         steps = self.data.token_steps or ()
         given = {table: of_file(tokens_of_file(path, steps), rules[table]) for table, path in files.items()}
+        given |= {table: of_file(each.tokens, rules[table]) for table, each in self.further.items() if each.alone}
+        further = {table: each.tokens for table, each in self.further.items() if not each.alone}
         token_rows.learn(
-            encoded, rules, columns.buckets, folder, contract=self.contract, given=given, progress=progress
+            encoded,
+            rules,
+            columns.buckets,
+            folder,
+            contract=self.contract,
+            given=given,
+            further=further,
+            progress=progress,
         )
 
     def _rules(self, columns: Columns, table: str) -> SettledRules:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from embexp.data.contract import Contract, FileTokens
     from embexp.data.examples import Encoded, Examples
     from embexp.data.files.arrow_columns import InMemory
     from embexp.data.vocabularies.vocabulary import Vocabulary
@@ -150,6 +151,14 @@ class Source(ABC):
     @abstractmethod
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """By table of `columns.ids`; `folder` is the one that `divide` filled."""
+
+    def going_on(self, contract: Contract) -> Source:
+        """The same source, whose data add to what an earlier run decided; itself where it knows of no such thing."""
+        return self
+
+    def with_tokens(self, further: Mapping[str, FileTokens]) -> Source:
+        """The same source, with rows for the tokens of files, by vocabulary; itself where it has no vocabularies."""
+        return self
 
     def distinct_tokens(self, columns: Columns, encoded: Encoded) -> dict[str, pa.LargeStringArray]:
         """The different tokens of all splits, by table, where they are names, and no words of texts."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from embexp.data import splits
 from embexp.data.columns import BucketColumn
-from embexp.data.contract import Contract, grown
+from embexp.data.contract import Contract, grown, united
 from embexp.data.examples import FEW, Encoded, Examples, examples, read_tokens
 from embexp.data.numbers import fit_buckets
 from embexp.data.sources.source import FORMAT
@@ -42,6 +42,7 @@ def learn(
     *,
     contract: Contract | None = None,
     given: Mapping[str, Vocabulary] = MappingProxyType({}),
+    further: Mapping[str, pa.LargeStringArray] = MappingProxyType({}),
     progress: Progress,
 ) -> None:
     """Writes vocabularies made from the training split, and the examples with rows of the tables for codes.
@@ -51,6 +52,7 @@ def learn(
         folder: where to; the splits are there already.
         contract: what the run goes on from, whose vocabularies grow; None: nothing.
         given: vocabularies whose tokens files name.
+        further: tokens of files that have rows behind those of the data.
 
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
@@ -68,6 +70,10 @@ def learn(
             vocabulary, rows = grown(earlier, tokens, counted[table], rules[table])
         else:
             vocabulary, rows = with_rows(tokens, counted[table], rules[table])
+        if table in further and isinstance(vocabulary, TokenVocabulary):
+            # Known tokens, as those of other splits, may have rows now.
+            vocabulary = united(vocabulary, further[table])
+            rows = np.where(rows < vocabulary.first, vocabulary.rows(tokens), rows)
         vocabulary.write(folder / f"vocabulary.{layout.token_tables.index(table)}")
         return rows.astype(np.int32), _kinds_of(vocabulary, rows, counted[table])
 

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -65,11 +66,16 @@ _TARGET = "target"
 """Id column of the answers."""
 
 
-def write_queries(data: Triples, folder: Path, progress: Progress) -> None:
+def write_queries(
+    data: Triples, folder: Path, progress: Progress, *, known: Mapping[str, Vocabulary] = MappingProxyType({})
+) -> None:
     """Writes a graph's queries into an empty folder: ids are rows already.
 
     Both vocabularies hold what is in any of the files, by falling frequency in the training split. Where only
     known entities train, triples with new ones are removed.
+
+    Args:
+        known: vocabularies of a run that goes on, by `ENTITIES` and `RELATIONS`, whose names come first.
 
     Raises:
         DataError: a file's content is malformed.
@@ -85,8 +91,11 @@ def write_queries(data: Triples, folder: Path, progress: Progress) -> None:
     if data.new_entities is not None:
         lines = _marked(lines, (head, relation, tail), data.new_entities, path, folder)
     trains = lines.fields[: next(iter(lines.files.values()))]
-    entities, entity_rows = _vocabulary(lines, (head, tail), trains)
-    relations, relation_rows = _vocabulary(lines, (relation,), trains)
+    before = {name: vocabulary.tokens() for name, vocabulary in known.items()}
+    if data.reciprocal and RELATIONS in before:
+        before[RELATIONS] = before[RELATIONS][::2]
+    entities, entity_rows = _vocabulary(lines, (head, tail), trains, before.get(ENTITIES, ()))
+    relations, relation_rows = _vocabulary(lines, (relation,), trains, before.get(RELATIONS, ()))
     if entities.size > _MOST_ENTITIES:
         raise DataError(f"{path}: found {entities.size:,} entities, expected {_MOST_ENTITIES:,} at most")
     if data.reciprocal:
@@ -231,15 +240,25 @@ def new_entity_splits(train: TrainedTriples, folder: Path, found: Mapping[str, n
     return {**learned, "test": found["test"], **tests}
 
 
-def _vocabulary(lines: Lines, fields: Sequence[int], trains: np.ndarray) -> tuple[TokenVocabulary, np.ndarray]:
-    """Values by falling frequency in the training split, then by code point; and of each code its row."""
-    codes = np.unique(lines.fields[:, list(fields)])
+def _vocabulary(
+    lines: Lines, fields: Sequence[int], trains: np.ndarray, before: Sequence[str]
+) -> tuple[TokenVocabulary, np.ndarray]:
+    """Names of an earlier run, then others by falling frequency in the training split, then by code point.
+
+    Returns:
+        The vocabulary, and the row of each code, int64; -1: it is the name of something else.
+    """
+    codes = np.unique(lines.fields[:, list(fields)]).tolist()
     counts = np.bincount(trains[:, list(fields)].reshape(-1), minlength=len(lines.tokens))
-    order = sorted(codes.tolist(), key=lambda code: (-counts[code], lines.tokens[code]))
+    first = {token: row for row, token in enumerate(before)}
+    new = [code for code in codes if lines.tokens[code] not in first]
+    new.sort(key=lambda code: (-counts[code], lines.tokens[code]))
+    place = first | {lines.tokens[code]: len(first) + row for row, code in enumerate(new)}
     rows = np.full(len(lines.tokens), -1, np.int64)
-    rows[order] = np.arange(len(order))
-    tokens = pa.array([lines.tokens[code] for code in order], pa.large_string())
-    return TokenVocabulary(tokens, counts[order].astype(np.int64), oov=False), rows
+    rows[codes] = [place[lines.tokens[code]] for code in codes]
+    frequencies: np.ndarray = np.zeros(len(place), np.int64)
+    frequencies[rows[codes]] = counts[codes]
+    return TokenVocabulary(pa.array(list(place), pa.large_string()), frequencies, oov=False), rows
 
 
 def _with_inverses(relations: TokenVocabulary, path: Path) -> TokenVocabulary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from embexp.system.parallel import Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from embexp.data.contract import Contract
     from embexp.data.examples import Encoded, Examples
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
@@ -40,8 +41,13 @@ class TripleSource(Source):
     """Queries of a knowledge graph. Its files are its splits."""
 
     data: Triples
+    contract: Contract | None = None
     unit = ("triples", 2)
     answers = True
+
+    def going_on(self, contract: Contract) -> TripleSource:
+        """With its entities and relations."""
+        return replace(self, contract=contract)
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Columns that queries lack, missing files, and the first line that is no triple."""
@@ -99,7 +105,13 @@ class TripleSource(Source):
             {"new_entities"} if self.data.new_entities is not None else set()
         )
         settings = {"kind": self.data.kind, **self.data.model_dump(mode="json", include=used)}
-        make = partial(queries.write_queries, self.data, progress=progress)
+        known: dict[str, Vocabulary] = {}
+        if self.contract is not None:
+            settings["contract"] = self.contract.digest
+            of_columns = {column: self.contract.vocabularies.get(table) for column, table in columns.ids.items()}
+            named = {queries.RELATIONS: RELATION, queries.ENTITIES: CANDIDATES}
+            known = {name: each for name, column in named.items() if (each := of_columns.get(column)) is not None}
+        make = partial(queries.write_queries, self.data, known=known, progress=progress)
         return cached("triples", self.digest(columns, cache=cache), settings, make, cache=cache)
 
     def division_key(self) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from embexp.data.sources.source import source_of
+from embexp.data.vocabularies.spelling import normalized
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary, described, stands_for_tokens
 from embexp.errors import ConfigError, DataError, Fault, RunError, plural
 from embexp.records.folder import RunFolder
@@ -342,6 +344,30 @@ def align(
     for path, file in related.items():
         of_files[path] = digests.of_json([of_files[path], caching.file_digest(file, cache=cache)])
     return replace(found, digests=of_files)
+
+
+@stores.naming_urls()
+def tokens_of(
+    setting: File, steps: Steps, cache: Path, progress: Progress, path: str
+) -> tuple[pa.LargeStringArray, str]:
+    """The tokens of a setting's file or files, normalised, each once; and the digest of these.
+
+    Args:
+        path: config path of the setting.
+
+    Raises:
+        ConfigError: it has none.
+        DataError: its content is malformed.
+    """
+    stores.fetch(named_files(path, setting), cache=cache, progress=progress)
+    with _named(path):
+        found = _opened(setting, cache=cache, progress=progress)
+        tokens = found.tokens
+        if tokens is None:
+            rule = "the file has rows without tokens, so it can't say which rows there are"
+            raise ConfigError([Fault(f"{path}.vocabulary", repr(setting.vocabulary.value), rule, "set it to data")])
+        distinct = pc.unique(normalized(tokens, steps))
+        return distinct.filter(pc.not_equal(distinct, "")), found.digest
 
 
 def _opened(setting: File, *, cache: Path, progress: Progress) -> FileSource:
