@@ -51,8 +51,7 @@ def write_matrix(path: Path, rows: int) -> None:
 
 def made(layout: str, path: Path) -> Any:
     """Creates a table with its initial values and slots."""
-    from embexp.initialization.assign import assign_rows
-    from embexp.initialization.method import as_rows
+    from embexp.initialization.method import as_rows, assign_rows
     from embexp.specs.optimizers import Adam
     from embexp.tables import optimizers
     from embexp.tables.optimizers import RowGroups

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from bench import harness
-from embexp.vectors import search_index
+from embexp.vectors import neighbors
 
-DIM, QUERIES, CENTRES, K = 64, 2_000, 2_000, search_index.K
+DIM, QUERIES, CENTRES, K = 64, 2_000, 2_000, neighbors.K
 RECALL, SPEED = 0.99, 1_000
 
 
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
         asked = queries[1::2]
         truth, exact_speed = flat(rows, asked)
         print(f"\n{name}, {count:,} x {DIM}: faiss' exact search, {exact_speed:,.0f} queries per second", flush=True)
-        found = search_index.build(rows, queries, recall=RECALL)
+        found = neighbors.build_index(rows, queries, recall=RECALL)
         ours = found.index.search(asked, K, found.effort)
         recall = float(np.mean([len(np.intersect1d(*each)) / K for each in zip(ours, truth, strict=True)]))
         again = flat(rows, asked[:500])[1]

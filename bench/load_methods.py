@@ -18,8 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from embexp.initialization.assign import AssignInSession, assign_rows
-from embexp.initialization.method import as_rows
+from embexp.initialization.method import AssignInSession, as_rows, assign_rows
 from embexp.specs.optimizers import Adagrad, Adam
 from embexp.system.machine import PeakMemory
 from embexp.tables import optimizers

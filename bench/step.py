@@ -137,7 +137,7 @@ def embexp(
     import keras
     import tensorflow as tf
 
-    from embexp.initialization.assign import assign_rows
+    from embexp.initialization.method import assign_rows
     from embexp.specs import optimizers as specs
     from embexp.specs.tables import Feature, Uniform
     from embexp.tables import optimizers

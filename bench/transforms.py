@@ -70,7 +70,7 @@ def measure(path: Path, steps: list[Any], *, cached: bool) -> dict[str, float]:
     """Seconds to read all rows of a file after some steps, and peak memory beyond that before, in bytes."""
     from pydantic import TypeAdapter
 
-    from embexp.initialization.assign import assign_rows
+    from embexp.initialization.method import assign_rows
     from embexp.specs.pretrained import NonFinite
     from embexp.specs.tables import Normal
     from embexp.specs.transforms import Transform, settled

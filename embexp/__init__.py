@@ -44,8 +44,8 @@ if TYPE_CHECKING:
         sweep,
         verify,
     )
-    from embexp.freezing.optimizers import freeze
     from embexp.strategies.simulation.simulator import tpu_simulator
+    from embexp.training.freezing.optimizers import freeze
 
 __all__ = [
     "CheckpointError",
@@ -103,7 +103,7 @@ _LATER = {
     "SweepResult": "embexp.sweeps.sweep",
     "compose": "embexp.config.composition",
     "continue_run": "embexp.api",
-    "freeze": "embexp.freezing.optimizers",
+    "freeze": "embexp.training.freezing.optimizers",
     "load_run": "embexp.api",
     "report": "embexp.reports.report",
     "resume": "embexp.api",

@@ -15,9 +15,9 @@ from embexp.config import composition, hydra_globals
 from embexp.config.messages import Caller
 from embexp.config.named_code import Permission
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
-from embexp.records import output_directory
+from embexp.records import outputs
 from embexp.records.folder import RunFolder, check_code, named_functions
-from embexp.records.output_directory import OutputDirectory
+from embexp.records.outputs import OutputDirectory
 from embexp.specs import arguments, tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
@@ -421,10 +421,10 @@ def _opener(chosen: Path | None, existing: Existing) -> Callable[..., AbstractCo
         # A second run of the same job gets a directory of its own.
         existing = Existing.NUMBER if own in _used else existing
         _used.add(own)
-        return partial(output_directory.opened, own, existing=existing, own=True)
+        return partial(outputs.opened_directory, own, existing=existing, own=True)
     if chosen is None:
-        return partial(output_directory.opened, _dated(), existing=Existing.NUMBER)
-    return partial(output_directory.opened, chosen, existing=existing, setting="directory")
+        return partial(outputs.opened_directory, _dated(), existing=Existing.NUMBER)
+    return partial(outputs.opened_directory, chosen, existing=existing, setting="directory")
 
 
 def _dated(ending: str = "") -> Path:

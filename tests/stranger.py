@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+
+from embexp.specs import fields
 
 NAME = "guestbook"
 RECORD = f"{NAME}:FIELD"
@@ -160,12 +168,43 @@ def write_package(folder: Path, name: str = NAME, **changes: str) -> Path:
     return package
 
 
-def install(folder: Path, name: str = NAME, *, record: str = "", version: str = "0.3.1") -> None:
+def install(folder: Path, name: str = NAME, *, record: str = "", version: str = "0.3.1", field: str = "votes") -> None:
     """Makes a package in a folder one that is installed, with an entry point."""
     info = folder / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (info / "entry_points.txt").write_text(f"[embexp.fields]\nvotes = {record or f'{name}:FIELD'}\n")
+    (info / "entry_points.txt").write_text(f"[embexp.fields]\n{field} = {record or f'{name}:FIELD'}\n")
+
+
+def forget(*packages: str) -> None:
+    """Has fields of these packages found anew."""
+    fields._named.clear()
+    fields._broken.clear()
+    fields._allowed.clear()
+    fields._installed.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        del sys.modules[name]
+    fields._change()
+
+
+@contextlib.contextmanager
+def installed(project: Path, package: str) -> Iterator[dict[str, str]]:
+    """Within the block, a project is as if installed, in this process; yields the variables for others.
+
+    Args:
+        project: the folder of its `pyproject.toml`, with entry points for fields.
+        package: the name of its package, in this folder.
+    """
+    about = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        ((name, record),) = about["entry-points"]["embexp.fields"].items()
+        install(Path(folder), package, record=record, version=about["version"], field=name)
+        paths = [folder, str(project)]
+        sys.path[:0] = paths
+        stack.callback(forget, package)
+        stack.callback(lambda: [sys.path.remove(each) for each in paths])
+        forget(package)
+        yield {"PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 def write_data(folder: Path) -> None:

@@ -13,24 +13,22 @@ from tests import wording
 from tests.import_graph import MODULES, PACKAGE, edges, imports_of, room_of
 
 ALLOWED = {
-    "__init__": "api errors freezing rows strategies",
+    "__init__": "api errors rows strategies training",
     "__main__": "cli",
     "api": "config errors records reports runs specs sweeps system training",
     "checkpoints": "data errors system tables",
-    "cli": "checkpoints config data errors freezing records reports runs specs strategies sweeps system"
-    " training vectors",
+    "cli": "checkpoints config data errors records reports runs specs strategies sweeps system training vectors",
     "config": "data errors records specs system vectors",
     "data": "errors specs system",
     "errors": "",
     "estimator": "errors",
     "fields": "cli data errors reports runs specs system training vectors",
-    "freezing": "data errors specs system tables training",
     "initialization": "errors specs system tables vectors",
     "records": "errors specs system",
     "reports": "errors records specs system training",
     "rows": "specs tables",
-    "runs": "checkpoints data errors estimator freezing initialization records reports specs strategies"
-    " system tables training vectors",
+    "runs": "checkpoints data errors estimator initialization records reports specs strategies system tables"
+    " training vectors",
     "specs": "errors",
     "strategies": "errors initialization specs system tables training",
     "sweeps": "config errors records reports runs specs system training",
@@ -51,23 +49,20 @@ TENSORFLOW_FREE = {
     "vectors",
     "config",
     "sweeps",
-    "freezing",
-    "checkpoints/paths.py",
+    "checkpoints/store.py",
     "checkpoints/contents.py",
     "checkpoints/difference.py",
     "checkpoints/keras_weights.py",
     "system/user_code.py",
+    "training/freezing/__init__.py",
+    "training/freezing/policies.py",
+    "training/freezing/watching.py",
     "runs/prepare.py",
     "runs/finished.py",
     "runs/runs_compared.py",
 }
 """Rooms, and modules, that are imported before it is known whether anything is trained."""
 WITH_TENSORFLOW = {
-    "freezing/diagnosis.py",
-    "freezing/optimizers/__init__.py",
-    "freezing/optimizers/keeping.py",
-    "freezing/optimizers/keras_3.py",
-    "freezing/optimizers/tensorflow_1.py",
     "reports/tensorboard.py",
     "system/native.py",
 }

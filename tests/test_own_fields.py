@@ -27,13 +27,7 @@ SHORT = ("output.plots=false", "output.tensorboard=false", "output.baselines=fal
 
 def forget() -> None:
     """Has fields of other packages found anew."""
-    fields._named.clear()
-    fields._broken.clear()
-    fields._allowed.clear()
-    fields._installed.cache_clear()
-    for name in [name for name in sys.modules if name.partition(".")[0] in (stranger.NAME, "other")]:
-        del sys.modules[name]
-    fields._change()
+    stranger.forget(stranger.NAME, "other")
 
 
 @pytest.fixture

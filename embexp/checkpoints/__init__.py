@@ -7,8 +7,9 @@ checkpoints. Each is imported at its first use.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from embexp.system import at_first_use
 
 if TYPE_CHECKING:
     from embexp.checkpoints.account import Account, Dropped, Grown, LiveAccount, Mismatch, Reordered, Value
@@ -36,22 +37,12 @@ __all__ = [
     "tensor",
 ]
 
-_NAMES = {
-    "account": ("Account", "Dropped", "Grown", "LiveAccount", "Mismatch", "Reordered", "Value"),
-    "contents": ("KeyInfo", "TensorRows", "keys", "read_rows", "tensor"),
-    "restoring": ("restore",),
-    "saving": ("Conversion", "Kind", "convert", "save"),
-}
-_LATER = {name: f"embexp.checkpoints.{module}" for module, names in _NAMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Imports a public name at its first use."""
-    if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """The public names, imported or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = at_first_use(
+    __name__,
+    {
+        "embexp.checkpoints.account": ("Account", "Dropped", "Grown", "LiveAccount", "Mismatch", "Reordered", "Value"),
+        "embexp.checkpoints.contents": ("KeyInfo", "TensorRows", "keys", "read_rows", "tensor"),
+        "embexp.checkpoints.restoring": ("restore",),
+        "embexp.checkpoints.saving": ("Conversion", "Kind", "convert", "save"),
+    },
+)

@@ -21,8 +21,8 @@ from typing import NamedTuple, Protocol
 import ml_dtypes
 import numpy as np
 
-from embexp.checkpoints import paths
-from embexp.checkpoints.paths import CHECKPOINT_NAME
+from embexp.checkpoints import store
+from embexp.checkpoints.store import CHECKPOINT_NAME
 from embexp.errors import DataError, read_by_library
 from embexp.system import files, hdf5
 from embexp.system.hdf5 import File
@@ -302,9 +302,9 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
         DataError: there is no checkpoint, or its index is damaged.
     """
     path = Path(path)
-    if paths.is_keras_file(path):
-        return contents(path, zipped=paths.first_bytes(path).startswith(paths.ZIP))
-    index = paths.find(path)
+    if store.is_keras_file(path):
+        return contents(path, zipped=store.first_bytes(path).startswith(store.ZIP))
+    index = store.find(path)
     if as_objects and index.name == f"{CHECKPOINT_NAME}.index":
         index = object_index(index.parent)
     return _contents_of_bundle(path, index, named=named)
@@ -351,7 +351,7 @@ def _contents_of_bundle(path: Path, index: Path, *, named: bool) -> Contents:
     ]
     listed.sort(key=lambda each: groups_in_order(each.info.group, each.info.short))
     kind = StoredKind.OBJECT if object_based else StoredKind.NAME
-    if index.parent.name == "variables" and paths.is_saved_model(index.parent.parent):
+    if index.parent.name == "variables" and store.is_saved_model(index.parent.parent):
         kind = StoredKind.SAVED_MODEL
     return Contents(
         path,

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.checkpoints import object_graph, paths
+from embexp.checkpoints import object_graph, store
 from embexp.checkpoints.account import Grown, Value
 from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle.increments import Values
@@ -321,8 +321,8 @@ def write_file(index: Path, variables: Sequence[GrownVariable], out: Path, *, fi
     """
     rows = {key: variable.rows for variable in variables for key in variable.keys}
     slots = {key: slot for each in variables for key, slot in zip(each.keys[1:], each.slots, strict=True)}
-    prefix = out / paths.CHECKPOINT_NAME
-    with paths.published(prefix) as folder, closing(BundleWriter(folder / paths.CHECKPOINT_NAME)) as writer:
+    prefix = out / store.CHECKPOINT_NAME
+    with store.published(prefix) as folder, closing(BundleWriter(folder / store.CHECKPOINT_NAME)) as writer:
         for key, entry in read_index(index).items():
             if key not in rows:
                 writer.copy(key, entry)
@@ -338,7 +338,7 @@ def write_file(index: Path, variables: Sequence[GrownVariable], out: Path, *, fi
                 value[places < 0] = old.min()
             writer.add_bytes(key, entry.kind, value.shape, value)
         writer.finish()
-    paths.mark_latest(prefix)
+    store.mark_published(prefix)
     return prefix
 
 

@@ -26,7 +26,7 @@ import keras
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.checkpoint import util
 
-from embexp.checkpoints import object_graph, objects, paths
+from embexp.checkpoints import object_graph, objects, store
 from embexp.checkpoints.object_graph import move_objects, paths_of
 from embexp.checkpoints.objects import VARIABLE, LiveGraph
 from embexp.errors import CheckpointError, DataError
@@ -95,7 +95,7 @@ def names_in(path: Path) -> dict[str, str]:
     Raises:
         DataError: there is none, or its index is damaged.
     """
-    index = paths.index_of(path, as_objects=False)
+    index = store.find_index(path, as_objects=False)
     entries = read_index(index)
     return names_of_keys(key.removesuffix(KEY_END) for key in entries) if OBJECT_GRAPH in entries else {}
 

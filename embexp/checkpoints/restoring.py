@@ -24,9 +24,9 @@ import math
 import tempfile
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import keras
 import numpy as np
@@ -34,20 +34,21 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import restore as tensorflow_restore
 from tensorflow.python.client.session import BaseSession
 
-from embexp.checkpoints import contents, matching, naming, objects, paths, store
+from embexp.checkpoints import naming, objects, store
 from embexp.checkpoints.account import Account, LiveAccount, Mismatch
-from embexp.checkpoints.contents import WEIGHTS_OF_OPTIMIZER
-from embexp.checkpoints.growing import RowMap, Tokens, maps_by_token
-from embexp.checkpoints.matching import Matching, Taking
 from embexp.checkpoints.object_graph import TRAINABLE
 from embexp.checkpoints.objects import VARIABLE, assign, part_of, resource_variables
-from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path, plain_temporary
+from embexp.checkpoints.store import CHECKPOINT_NAME, plain_path, plain_temporary
 from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle import increments
 from embexp.system.tensor_bundle.increments import Values
 from embexp.system.tensor_bundle.index import index_of, prefix_of
 from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 from embexp.tables.checkpointing import StreamedTable
+
+if TYPE_CHECKING:
+    from embexp.checkpoints.growing import RowMap, Tokens
+    from embexp.checkpoints.matching import Matching
 
 _NOTHING: tuple[Any, ...] = ((), {}, (), {})
 """What TensorFlow is to restore for an object: operations, tensors, states of Python, registered savers."""
@@ -127,6 +128,8 @@ class _Position(tensorflow_restore.CheckpointPosition):  # type: ignore[misc]  #
         trackable._maybe_initialize_trackable()
         if uid <= trackable._update_uid:
             return super()._single_restore()
+        from embexp.checkpoints.growing import RowMap
+
         unlike = matching.settle_late(self.proto_id, trackable)
         if unlike is not None:
             for slot in self.checkpoint.slot_restorations.get(self.proto_id, ()):
@@ -201,7 +204,7 @@ def assign_grown(variable: Any, values: Values, rows: RowMap) -> None:
             value = np.array(session.run(variable))
     columns: tuple[slice, ...] = ()
     if part is not None:
-        rows = RowMap(rows.before, rows.places[part.start[0] : part.start[0] + part.shape[0]])
+        rows = replace(rows, places=rows.places[part.start[0] : part.start[0] + part.shape[0]])
         columns = tuple(slice(at, at + size) for at, size in zip(part.start[1:], part.shape[1:], strict=True))
     rows.assign(values, lambda numbers, block: value.__setitem__(numbers, block[(slice(None), *columns)]))
     assign(variable, value)
@@ -258,6 +261,8 @@ def restore(
     """
     if rows not in (None, "grow"):
         raise CheckpointError(f"rows = {rows!r}: must be 'grow' or None")
+    from embexp.checkpoints.growing import maps_by_token
+
     by_token = maps_by_token(vocabularies or {})
     objects.require_open_graph(
         path, "restored", "restore before the session is made, and run the account's operations in it"
@@ -296,10 +301,12 @@ def matched_run(checkpoint: Any, index: Path, source: object) -> Matching:
         CheckpointError: a variable is missing, extra or of another shape or type; or the checkpoint is damaged.
         DataError: the checkpoint is damaged.
     """
+    from embexp.checkpoints import matching
+
     names = naming.variable_names(checkpoint)
     found = matching.match(index, objects.graph_of(checkpoint), names, {})
     shown = names if found.by_name else {}
-    if faults := Taking(str(source), checkpoint, found, found.objects, None, shown).take().faults():
+    if faults := matching.Taking(str(source), checkpoint, found, found.objects, None, shown).take().faults():
         raise CheckpointError("\n".join([f"{source} does not fit what it is restored into:", *faults]))
     return found
 
@@ -340,6 +347,8 @@ def _restored(
         shown: those by which the account calls them; variables that are not in it have their own.
         counts: whether TensorFlow's count of saves is a part of it.
     """
+    from embexp.checkpoints import matching
+
     with contextlib.ExitStack() as stack:
         index = _index(path, stack)
         hide_lists(checkpoint)
@@ -354,9 +363,9 @@ def _restored(
         deferred = Deferred(status._checkpoint, found)
         # What waits is read when it is created: the view lasts as long as TensorFlow's record of what waits.
         weakref.finalize(status._checkpoint, stack.pop_all().close)
-    source = str(path if paths.is_keras_file(path) else prefix_of(index))
+    source = str(path if store.is_keras_file(path) else prefix_of(index))
     bound = status._checkpoint.object_by_proto_id
-    taking = Taking(source, checkpoint, found, bound, only, shown, unreached=not shown)
+    taking = matching.Taking(source, checkpoint, found, bound, only, shown, unreached=not shown)
 
     ran: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
@@ -394,8 +403,8 @@ def _restored(
 
 def _index(path: Path, stack: contextlib.ExitStack) -> Path:
     """The index of a checkpoint; that of Keras' weights is in a temporary folder until the stack is closed."""
-    if not paths.is_keras_file(path):
-        return paths.index_of(path)
+    if not store.is_keras_file(path):
+        return store.find_index(path)
     return write_keras_bundle(path, Path(stack.enter_context(temporary(path))))
 
 
@@ -531,6 +540,8 @@ def write_keras_bundle(path: Path, folder: Path) -> Path:
     Raises:
         DataError: the file can't be read.
     """
+    from embexp.checkpoints import contents
+
     with contextlib.closing(BundleWriter(folder / CHECKPOINT_NAME)) as writer:
         for key, stored in contents.open_checkpoint(path).entries.items():
             if stored.numeric:
@@ -586,6 +597,8 @@ def read_dense(
         CheckpointError: weights differ in number or shape; the message lists them all.
         DataError: the checkpoint is damaged.
     """
+    from embexp.checkpoints.contents import WEIGHTS_OF_OPTIMIZER
+
     weights, slots = _variables(parts)
     every = increments.tensors(increments.chain(prefix_of(index)))
     stored = {key.removesuffix(KEY_END): each for key, each in every.items() if not key.startswith(_OTHER_PARTS)}

@@ -11,9 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.checkpoints import naming, object_graph, objects, paths
+from embexp.checkpoints import naming, object_graph, objects, store
 from embexp.checkpoints.objects import Part
-from embexp.checkpoints.paths import plain_path
+from embexp.checkpoints.store import plain_path
 from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle import increments, writer
 from embexp.system.tensor_bundle.index import Entry, read_index
@@ -62,7 +62,7 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
             would have; the graph is finalized; or a file can't be
             written.
     """
-    kind, prefix = Kind.parse(kind), paths.prefix_for(path)
+    kind, prefix = Kind.parse(kind), store.prefix_for(path)
     objects.require_open_graph(
         path, "saved", "save with the session's own Saver, or in a session of a graph that is not"
     )
@@ -85,18 +85,18 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
     names = objects.names_of(objects_or_variables, graph)
     alone = {id(each) for each in objects_or_variables.values()} if isinstance(objects_or_variables, Mapping) else set()
     slices = _slices(graph, names, alone) if kind is Kind.NAME else {}
-    with paths.published(prefix) as folder:
+    with store.published(prefix) as folder:
         try:
             with plain_path(folder) as plain:
-                checkpoint.write(str(plain / paths.CHECKPOINT_NAME))
+                checkpoint.write(str(plain / store.CHECKPOINT_NAME))
         except tf.errors.OpError as error:
             raise CheckpointError(f"{path}: TensorFlow can't save: {error.message}") from error
         if kind is Kind.NAME:
             keys = {name: path + KEY_END for path, name in names.items() if name not in slices}
-            writer.rewrite(folder / f"{paths.CHECKPOINT_NAME}.index", keys, slices)
+            writer.rewrite(folder / f"{store.CHECKPOINT_NAME}.index", keys, slices)
         else:
-            naming.add_counter(folder / paths.CHECKPOINT_NAME)
-    paths.mark_latest(prefix)
+            naming.add_counter(folder / store.CHECKPOINT_NAME)
+    store.mark_published(prefix)
     return prefix
 
 
@@ -152,8 +152,8 @@ def convert(
         CheckpointError: `rename` does not fit the checkpoint, or a file can't be written.
         DataError: there is no such checkpoint, or its index is damaged.
     """
-    kind, prefix = Kind.parse(kind), paths.prefix_for(out)
-    index = paths.index_of(path, as_objects=kind is Kind.OBJECT)
+    kind, prefix = Kind.parse(kind), store.prefix_for(out)
+    index = store.find_index(path, as_objects=kind is Kind.OBJECT)
     increments.require_whole(index)
     entries = read_index(index)
     was = Kind.OBJECT if OBJECT_GRAPH in entries else Kind.NAME
@@ -169,9 +169,9 @@ def convert(
         object_graph.add_counter(proto)
     keys = {_key(name, kind): old[each] for each, name in names.items()}
     strings = {OBJECT_GRAPH: proto.SerializeToString()} if kind is Kind.OBJECT else {}
-    with paths.published(prefix) as folder:
-        writer.rekey(index, folder / paths.CHECKPOINT_NAME, keys, strings, writer.hard_linked)
-    paths.mark_latest(prefix, only_first=True)
+    with store.published(prefix) as folder:
+        writer.rekey(index, folder / store.CHECKPOINT_NAME, keys, strings, writer.hard_linked)
+    store.mark_published(prefix, only_first=True)
     return Conversion(prefix, was, names, {name: entries[old[each]] for each, name in names.items()})
 
 

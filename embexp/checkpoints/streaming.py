@@ -20,7 +20,7 @@ from tensorflow.python.checkpoint import graph_view, save_util_v1
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from embexp.checkpoints import restoring
-from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path
+from embexp.checkpoints.store import CHECKPOINT_NAME, plain_path
 from embexp.errors import CheckpointError, RunError
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, part, quiet, reported

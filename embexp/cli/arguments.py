@@ -179,14 +179,14 @@ def add_config_arguments(parser: Parser) -> None:
 
 def config_folders(options: argparse.Namespace) -> Folders:
     """The config folders that the options name, with those of the fields that the config names."""
-    from embexp.config import folders, own_fields
+    from embexp.config import folders
 
     found = folders.find(Path(options.config_dir) if options.config_dir else None, config_path=options.config_path)
 
     def refusal(path: str) -> str:
         return replace(permission(options), folders=tuple(found.in_order)).refusal(path)
 
-    return own_fields.take_in(
+    return folders.take_in_fields(
         found, options.config_name, options.overrides, refusal, lambda path: permission(options).remedy(path)
     )
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table as Rich
 
-from embexp.cli import exchanged
 from embexp.cli.stages import show_stages
 from embexp.data.sources.source import source_of
 from embexp.errors import plural
@@ -23,18 +23,20 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import RuntimeKind
+from embexp.specs.strategies import MultiWorker
 from embexp.specs.studies import NoStudy
 from embexp.specs.tables import Storage, Table
+from embexp.specs.tasks import Compared
 from embexp.specs.transforms import Fit
 from embexp.system import environment, machine, stores, terminal
 from embexp.system.terminal import byte_size, say
 from embexp.training.progress import duration
-from embexp.vectors.pretrained import checks
+from embexp.vectors.pretrained import aligned
 
 if TYPE_CHECKING:
     from embexp.data.vocabularies.token_rows import Share, Shares
-    from embexp.freezing.policies import TablePolicy
     from embexp.runs.dry_run import Timed
+    from embexp.training.freezing.policies import TablePolicy
 
 FROM_DATA = "from the data"
 FROM_FILE = "from the file"
@@ -45,6 +47,7 @@ _DIRECTORY = Path("…")
 _LONGEST = 120
 _LONG = "O(vocabulary): "
 """Lines of a configuration that are printed; the middle of a longer one is cut out."""
+_NOTHING = Compared("", "")
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,11 @@ class Plan:
 def from_spec(spec: RunSpec) -> Plan:
     """The plan without the data; reads only the headers of pretrained files."""
     return Plan(
-        spec, spec, checks.rows(spec), checks.dims(spec.pretrained, spec.tables), warnings=doubtful_settings(spec)
+        spec,
+        spec,
+        aligned.known_rows(spec),
+        aligned.known_dims(spec.pretrained, spec.tables),
+        warnings=doubtful_settings(spec),
     )
 
 
@@ -92,7 +99,7 @@ def from_prepared(prepared: Prepared) -> Plan:
         tables.policies,
         prepared.warnings,
         prepared.run_id,
-        [*prepared.spec.task.memory_lines(prepared.spec, prepared.data), *exchanged.lines(prepared)],
+        [*prepared.spec.task.memory_lines(prepared.spec, prepared.data), *_exchange_lines(prepared)],
         prepared.data.shares,
     )
 
@@ -422,3 +429,62 @@ def _time_lines(timed: Timed, *, may_stop_early: bool) -> Iterator[str]:
         f" to start, {duration(timed.training)} for {timed.training_steps:,} steps, {duration(timed.evaluating)} for"
         " evaluations; without checkpoints, digests and plots"
     )
+
+
+def _exchange_lines(prepared: Prepared) -> Iterator[str]:
+    """What several workers would exchange in a step, by table: sharded, and mirrored; nothing where there is one.
+
+    With W workers, R distinct rows of a worker's part of a batch, and rows of d numbers, all workers together send
+
+        sharded    W (W - 1) (R / W) (8 d + 4) bytes: ids, rows, and gradients unless the table is frozen
+        mirrored   W (W - 1) R (4 d + 4): ids and gradients; nothing of a frozen table
+                   8 (W - 1) V d: gradients of a table of V rows of which a step looks up all in order
+
+    if all owners are asked for as many rows, and without padding. A row that is looked up n times in a part on average
+    is among the R with a probability of 1 - exp(-n).
+    """
+    spec, strategy = prepared.spec, prepared.spec.strategy
+    if not isinstance(strategy, MultiWorker) or strategy.workers == 1:
+        return
+    for name, table in spec.tables.items():
+        rows, frozen = prepared.tables.rows[name], prepared.tables.policies[name].fully_frozen
+        distinct = float(-np.expm1(-lookups(prepared, name, strategy.workers)).sum())
+        every = [feature for feature, more in spec.task.compared(spec).items() if more.every]
+        whole = name in {spec.features[feature].table for feature in every}
+        sizes = bytes_sent(strategy.workers, distinct, table.width, frozen=frozen, whole=rows if whole else None)
+        chosen = "mirrored" if table.storage is Storage.MIRRORED else "sharded"
+        other = next(each for each in sizes if each != chosen)
+        sent = f"{chosen}, workers send about {byte_size(sizes[chosen])} a step"
+        yield f"exchange: tables.{name}: {sent}, and {byte_size(sizes[other])} if it were {other}"
+
+
+def bytes_sent(
+    workers: int, distinct: float, dim: int, *, frozen: bool = False, whole: int | None = None
+) -> dict[str, int]:
+    """Bytes that all workers together send in a step for a table, by `sharded` and `mirrored`; see `_exchange_lines`.
+
+    Args:
+        distinct: rows that a worker's part looks up.
+        whole: rows of the table, if a step looks up all in order.
+    """
+    sharded = (workers - 1) * distinct * ((4 if frozen else 8) * dim + 4)
+    mirrored = workers * (workers - 1) * distinct * (4 * dim + 4)
+    if whole is not None:
+        mirrored = 8 * (workers - 1) * whole * dim
+    return {"sharded": round(sharded), "mirrored": 0 if frozen else round(mirrored)}
+
+
+def lookups(prepared: Prepared, table: str, workers: int) -> np.ndarray:
+    """How often a worker's part of a batch looks up each row of a table on average, float64 [rows]."""
+    spec, scan = prepared.spec, prepared.data.scan
+    train, rows = scan.splits["train"], prepared.tables.rows[table]
+    part = spec.train.batch_size / workers
+    found = np.zeros(rows)
+    for feature in spec.features_of(table):
+        compared = spec.task.compared(spec).get(feature, _NOTHING)
+        if not compared.made:
+            examples = spec.train.batch_size if compared.whole_batch else part
+            found += scan.examples.counts(spec.ids_of(feature), train, rows) * (examples / len(train))
+        # Drawn ones are taken as drawn uniformly.
+        found += np.inf if compared.every else (part * compared.of_example + compared.of_batch) / rows
+    return found

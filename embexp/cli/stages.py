@@ -187,9 +187,12 @@ def logged(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunRe
 
 
 def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunResult], log: _Log) -> RunResult:
-    from embexp.strategies import tpu_address
+    from embexp.specs.strategies import TPU
 
-    tpu_address.check_strategy(strategy)  # a missing TPU is reported before TensorFlow is loaded
+    if isinstance(strategy, TPU):
+        from embexp.strategies import tpu_address
+
+        tpu_address.check_strategy(strategy)  # a missing TPU is reported before TensorFlow is loaded
     terminal = SafeConsole()
     found = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))
     with interruption.leaving_at_once(_interrupted(directory)), environment.collecting_paused():

@@ -29,9 +29,12 @@ def is_led(strategy: Strategy) -> bool:
         RunError: what is set in the environment contradicts the config.
     """
     from embexp.specs.strategies import MultiWorker
+
+    if not isinstance(strategy, MultiWorker):
+        return False
     from embexp.strategies.cluster import places
 
-    return isinstance(strategy, MultiWorker) and places.place(strategy, os.environ).worker > 0
+    return places.place(strategy, os.environ).worker > 0
 
 
 def follow(spec: RunSpec, directory: Path | None = None) -> int:

@@ -1,7 +1,15 @@
-"""From files and overrides to a checked `RunSpec`: composes, validates and applies every rule. No TensorFlow."""
+"""From files and overrides to a checked `RunSpec`: composes, validates and applies every rule. No TensorFlow.
+
+Faults are in the user's own words: values as typed, and remedies as overrides that can be typed instead.
+
+A folder of configs may come from anybody. Its files choose where a run, a sweep, its search, the cache and a tracker
+write, but not a hidden folder of the user's home, where programs keep what they start and trust; and what is outside of
+the working directory is said.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import itertools
@@ -9,7 +17,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,32 +25,19 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from embexp.config import (
-    folders,
-    hydra_checks,
-    hydra_globals,
-    hydra_job,
-    named_code,
-    overrides,
-    own_fields,
-    patterns,
-    remedies,
-    resources,
-    validate,
-    written,
-)
-from embexp.config import selections as choices
+from embexp.config import folders, hydra_globals, hydra_job, named_code, overrides, patterns, resources, validate
 from embexp.config.folders import at
-from embexp.config.hydra_globals import UnresolvedError
+from embexp.config.hydra_globals import UnresolvedError, hydra_setting
 from embexp.config.loader import Loader, Sources
-from embexp.config.messages import Caller, format_value
-from embexp.config.named_code import OWN_MODULES, Permission
+from embexp.config.messages import Caller, as_override, format_value, in_quotes
+from embexp.config.named_code import OWN_MODULES, Given, Permission
 from embexp.config.patterns import Expansion
 from embexp.errors import Code, CombinationFault, ConfigError, Fault, UsageError
-from embexp.specs import arguments, fields, run, tasks
+from embexp.specs import arguments, fields, run, tasks, tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.specs.transforms import in_short, replaced
+from embexp.system import caching
 from embexp.system.printable import print
 from embexp.system.stores import is_url
 
@@ -75,6 +70,15 @@ _PATHS = (
 from any directory."""
 _OF_THE_APP = re.compile(r"\$\{(?!hydra[.:]|now:)")
 """An interpolation whose value may differ from job to job."""
+RUN, SWEEP, CACHE = "hydra.run.dir", "hydra.sweep.dir", "output.cache"
+_STORE, _STORAGE = "tracking.uri", "hydra.sweeper.storage"
+EVERYWHERE = (CACHE, _STORE)
+IN_RUNS, IN_SWEEPS = (RUN, *EVERYWHERE), (SWEEP, _STORAGE, *EVERYWHERE)
+"""Settings that name a place, the directory of the run or the sweep first."""
+_NAMES = {CACHE: "cache", _STORE: "tracker", _STORAGE: "search"}
+_QUOTES = "\"'"
+_READ_BY_ALL = re.compile(r"[-+]?(0|[1-9]\d*)?(\.\d*)?|true|false|null")
+"""Texts that everybody reads as the value that they are."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,7 @@ def loader(
     fields.tell_by(lambda sentence: warnings.warn(sentence, RuntimeWarning, stacklevel=2))
     found = folders.find(None if config_dir is None else Path(config_dir), config_path=config_path)
     allowed = replace(permission, folders=tuple(found.in_order))
-    found = own_fields.take_in(found, config_name, overrides, allowed.refusal, allowed.remedy)
+    found = folders.take_in_fields(found, config_name, overrides, allowed.refusal, allowed.remedy)
     return Loader(found, config_name, permission)
 
 
@@ -213,11 +217,11 @@ def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_p
     """
     parsed, _ = overrides.parse(loader, texts)
     if in_python:  # where the later of two counts
-        faults, twice = list(hydra_checks.not_in_python(parsed)), []
+        faults, twice = list(hydra_job.not_in_python(parsed)), []
     else:
-        faults, twice = list(hydra_checks.without_effect(parsed, multirun=False)), list(overrides.repeated(parsed))
+        faults, twice = list(hydra_job.without_effect(parsed, multirun=False)), list(overrides.repeated(parsed))
     try:
-        places = written.EVERYWHERE if in_python else written.IN_RUNS
+        places = EVERYWHERE if in_python else IN_RUNS
         found = candidate(loader, texts, look_at_data=look_at_data, places=places)
     except ConfigError as error:
         reported = {fault.path for fault in error.faults}
@@ -234,12 +238,12 @@ def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_p
 
 
 def candidate(
-    loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, places: Sequence[str] = written.EVERYWHERE
+    loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, places: Sequence[str] = EVERYWHERE
 ) -> Job:
     """Composes and checks one run whose settings may be impossible to combine: see `Job.impossible`.
 
     Args:
-        places: settings that name where something is written, see `written.faults`.
+        places: settings that name where something is written, see `faults_of_places`.
 
     Raises:
         ConfigError: with all faults, if any is not a `CombinationFault`.
@@ -247,7 +251,7 @@ def candidate(
     return checked(compose_config(loader, texts), look_at_data=look_at_data, places=places)
 
 
-def checked(composition: Composition, *, look_at_data: bool = True, places: Sequence[str] = written.EVERYWHERE) -> Job:
+def checked(composition: Composition, *, look_at_data: bool = True, places: Sequence[str] = EVERYWHERE) -> Job:
     """The run of a composed config; arguments and errors are those of `candidate`."""
     spec, faults = check(composition, look_at_data=look_at_data, places=places)
     impossible = tuple(fault for fault in faults if isinstance(fault, CombinationFault))
@@ -257,7 +261,7 @@ def checked(composition: Composition, *, look_at_data: bool = True, places: Sequ
 
 
 def check(
-    composition: Composition, *, look_at_data: bool = True, places: Sequence[str] = written.EVERYWHERE
+    composition: Composition, *, look_at_data: bool = True, places: Sequence[str] = EVERYWHERE
 ) -> tuple[RunSpec | None, list[Fault]]:
     """Validates a composed config and checks it against every rule.
 
@@ -276,9 +280,9 @@ def check(
     if spec is not None and spec.output.existing is Existing.REPLACE and not _is_overridden(composition, _EXISTING):
         rule = "a file of a config has no run removed; the command line may"
         faults.append(Fault(_EXISTING, "replace", rule, f"add {_EXISTING}=replace to the command line"))
-    faults = [*faults, *written.faults(composition, *places)]
+    faults = [*faults, *faults_of_places(composition, *places)]
     faults = patterns.folded(_kinds_reported_once(faults, composition), composition.expansion.origins)
-    return spec, [*composition.faults, *remedies.completed(faults, composition.container, composition.sources)]
+    return spec, [*composition.faults, *completed(faults, composition.container, composition.sources)]
 
 
 def _is_overridden(composition: Composition, path: str) -> bool:
@@ -345,7 +349,7 @@ def check_container(
     """
     container = _written_out(container)
     reported = {fault.path for fault in before} | set(unknown)
-    named = [*resources.name_faults(container), *hydra_checks.secret_faults(container)]
+    named = [*resources.name_faults(container), *hydra_job.secret_faults(container)]
     named = [fault for fault in named if fault.path not in reported]
     reported |= {fault.path for fault in named}
     spec, faults = validate.validate(container, reported=reported)
@@ -424,8 +428,8 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
     """
     parsed, faults = overrides.parse(loader, texts)
     chosen = [each for each in parsed if overrides.is_selection(loader.folders, each)]
-    config, selections, rejected = choices.select(loader, overrides.with_additions(loader, chosen))
-    lifted = choices.lift(loader, selections, config)
+    config, selections, rejected = overrides.select(loader, overrides.with_additions(loader, chosen))
+    lifted = overrides.lift(loader, selections, config)
     faults += [*rejected, *lifted.values()]
     applied: list[Override] = []
     added: set[str] = set()
@@ -459,7 +463,7 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
         lambda: config,
         lambda: hydra_job.written(config),
         container,
-        choices.choices(config),
+        overrides.choices(config),
         config.hydra.runtime.choices.get("hydra/launcher"),
         "" if faults else hydra_job.undated_sweep_directory(config),
         tuple(faults),
@@ -475,10 +479,10 @@ def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictCo
     key = tuple(str(selection.input_line) for selection in selections)
     if key in loader.hydra_faults:
         return loader.hydra_faults[key]
-    in_files, ignored = choices.hydra_in_files(loader, selections)
-    found = [*hydra_checks.faults(config, in_files, loader.permission), *ignored]
+    in_files, ignored = overrides.hydra_in_files(loader, selections)
+    found = [*hydra_job.node_faults(config, in_files, loader.permission), *ignored]
     served = [f"hydra.{node}.{key}" for node in ("launcher", "sweeper") for key in config.hydra[node] or ()]
-    for path in (*hydra_checks.DIRECTORIES[:2], *served):  # that of a job is resolved once its number is known
+    for path in (*hydra_job.DIRECTORIES[:2], *served):  # that of a job is resolved once its number is known
         try:
             hydra_globals.hydra_setting(config, path, secrets=False)
         except UnresolvedError as error:
@@ -557,3 +561,129 @@ def _absolute(path: Any, folder: Path) -> Any:
     if not isinstance(path, str) or not path or is_url(path):
         return path
     return os.path.abspath(folder / os.path.expanduser(path))
+
+
+def completed(faults: Iterable[Fault], container: Mapping[str, Any], sources: Sources) -> list[Fault]:
+    """The faults with the source of their values, values as typed, and remedies for where they were typed.
+
+    Args:
+        container: the config as plain values.
+    """
+    return [_completed(each, at(container, each.path), sources) for each in faults]
+
+
+def _completed(fault: Fault, value: Any, sources: Sources) -> Fault:
+    path, written, override = fault.path, sources.written(fault.path), sources.override(fault.path)
+    fault = replace(fault, source=fault.source or sources.describe(path))
+    if written and fault.value == format_value(value) and not isinstance(value, Mapping | list):
+        fault = replace(fault, value=_as_typed(written, value))
+    if fault.code is Code.NOT_TEXT and "${" in written:
+        return replace(fault, remedy="let it refer to a text")
+    if fault.code is Code.TEXT_OF_NUMBER and "${" in written:
+        decoded = f"${{oc.decode:{written.strip(_QUOTES)}}}"
+        fix = (f"{path}={in_quotes(decoded)}",)
+        return replace(fault, remedy=f"write {decoded if override is None else sources.caller.typed(fix)}", fix=fix)
+    alone = override.key_or_group == path if override is not None else not path.rpartition(".")[2].isdecimal()
+    if fault.code is Code.NOT_TEXT and (value is not None or not alone):  # a null that stands alone is meant as one
+        meant = in_quotes(written or format_value(value))
+        fix = (f"{path}={meant}",)
+        if override is None or not alone:
+            return replace(fault, remedy=f"put it in quotes: {meant}", fix=fix if alone else ())
+        shell = ", within those for the shell" if sources.caller is Caller.COMMAND_LINE else ""
+        return replace(fault, remedy=f"put it in quotes{shell}: {sources.caller.typed(fix)}", fix=fix)
+    inside = "" if override is None else f"{override.key_or_group}."  # what sets it is to be written as a whole
+    if any(inside and line.lstrip("+~").startswith(inside) for line in fault.fix):
+        return replace(fault, fix=())
+    return fault
+
+
+def _as_typed(written: str, value: Any) -> str:
+    """A value as it is written, with what was read if that is not plain: `1_1_1 (read as 111)`."""
+    if (isinstance(value, str) and "${" not in written) or written == format_value(value):
+        return format_value(value)
+    return written if _READ_BY_ALL.fullmatch(written) else f"{written} (read as {format_value(value)})"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder or a file outside of the working directory, or hidden in the user's home, that a file has written.
+
+    Attributes:
+        key: the setting that names it.
+        text: its value.
+        path: absolute.
+        source: the file that sets it.
+    """
+
+    key: str
+    text: str
+    path: Path
+    source: str
+
+
+def places(composed: Composition, *keys: str) -> Iterator[Place]:
+    """The places elsewhere that the files of a config name; what can't be resolved is a fault of its own.
+
+    Args:
+        *keys: the settings to look at, of `IN_RUNS` and `IN_SWEEPS`.
+    """
+    for key in keys:
+        if key.startswith("hydra."):
+            # Of a job that is a copy, `config` takes longer than all else: it is asked for only where it is looked at.
+            text, is_given = None, key in Given(composed.config, composed.permission)
+            with contextlib.suppress(UnresolvedError):
+                text = hydra_setting(composed.config, key, secrets=False)
+        else:
+            text, is_given = at(composed.container, key), composed.sources.override(key) is not None
+        if is_given or not isinstance(text, str) or not text or (path := _path(key, text)) is None:
+            continue
+        if not _whole(path).is_relative_to(_whole(Path.cwd())) or _is_hidden(path):
+            yield Place(key, text, path, composed.sources.describe(key) or "a file")
+
+
+def faults_of_places(composed: Composition, *keys: str) -> Iterator[Fault]:
+    """The hidden folders of the home that files would have written."""
+    for place in places(composed, *keys):
+        if _is_hidden(place.path):
+            rule = "it is in a hidden folder of your home, and a file of a config sets it; the command line may"
+            again = composed.permission.caller.typed([f"{place.key}={as_override(place.text)}"])
+            remedy = f"give another place, or this one on the command line: {again}"
+            yield Fault(place.key, str(place.path), rule, remedy, place.source)
+
+
+def elsewhere(composed: Composition, keys: Sequence[str]) -> str:
+    """What to add to the line that says where a run or a sweep is: the places that files put elsewhere.
+
+    Args:
+        keys: `IN_RUNS` or `IN_SWEEPS`.
+    """
+    found = ""
+    for place in places(composed, *keys):
+        found += f"{'' if place.key == keys[0] else f'; {_NAMES[place.key]} in {place.path}'}, set in {place.source}"
+    return found
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether a path is in a hidden folder of the home: none that the working directory is in, nor embexp's cache."""
+    if _whole(path).is_relative_to(_whole(caching.cache_folder(None))):
+        return False
+    with contextlib.suppress(RuntimeError):  # there is no home
+        for home in (Path.home(), _whole(Path.home())):
+            for each in (path, _whole(path)):
+                first = each.relative_to(home).parts[:1] if each.is_relative_to(home) else ()
+                if "".join(first).startswith(".") and not _whole(Path.cwd()).is_relative_to(_whole(home / first[0])):
+                    return True
+    return False
+
+
+def _path(key: str, text: str) -> Path | None:
+    """The path of a value; None: it is no file."""
+    if key == _STORE:
+        return tracking.local_path(tracking.absolute(text))
+    if key == _STORAGE and "://" in text:
+        return tracking.local_path(text)
+    return Path(os.path.abspath(os.path.expanduser(text)))
+
+
+def _whole(path: Path) -> Path:
+    return Path(os.path.realpath(path))

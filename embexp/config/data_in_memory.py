@@ -12,7 +12,7 @@ from typing import Any
 from embexp.config import composition
 from embexp.config.named_code import Permission
 from embexp.data.columns import columns_of
-from embexp.data.files import frames
+from embexp.data.files import arrow_columns
 from embexp.data.files.arrow_table import ParquetTable
 from embexp.data.files.table_files import NOT_RECORDED
 from embexp.data.sources.columnar import ColumnarSource
@@ -51,7 +51,7 @@ def written(
     In the paths of data that is to be recorded, `{run}` stands for the directory of the run.
 
     Args:
-        data: what `frames.in_memory` takes, or a dict of such by the names of splits.
+        data: what `arrow_columns.in_memory` takes, or a dict of such by the names of splits.
         directory: of the run, next to which the folder is made where that can be; None: it is not known.
 
     Yields:
@@ -91,9 +91,9 @@ def _written(spec: RunSpec, data: Any, folder: Path, permission: Permission) -> 
     tables: dict[str, ParquetTable] = {}
     missing: list[Fault] = []
     for name, part in parts.items():
-        called = frames.NAME if name == _WHOLE else Path(f"{frames.NAME} of {name}")
+        called = arrow_columns.IN_MEMORY if name == _WHOLE else Path(f"{arrow_columns.IN_MEMORY} of {name}")
         try:
-            found = frames.in_memory(part, source.wanted_names(columns), called)
+            found = arrow_columns.in_memory(part, source.wanted_names(columns), called)
             tables[name] = source.located_in_memory(found, columns)
         except ConfigError as error:
             missing += error.faults
@@ -102,7 +102,7 @@ def _written(spec: RunSpec, data: Any, folder: Path, permission: Permission) -> 
     names = {files[name]: str(table.path) for name, table in tables.items()}
     for name, table in tables.items():
         assert table.rows is not None
-        frames.write(table.rows, Path(files[name]))
+        arrow_columns.write(table.rows, Path(files[name]))
     kept = {name: getattr(own, name) for name in Parquet.model_fields if name != "kind"}
     container = spec.model_copy(update={"data": Parquet(**kept)}).model_dump(mode="json", warnings=False)
     checked, faults = composition.check_container(container, permission)

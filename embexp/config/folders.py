@@ -5,6 +5,9 @@ defaults lists as Hydra does, for files as this project writes them; it resolves
 
 PyYAML and OmegaConf copy what an alias stands for and recurse into nested values, so a file of a kilobyte may take all
 memory. The events of libyaml's parser are counted first, in time linear in the length of the file.
+
+What a field brings can be chosen only once it is known, so `fields: [package.module:FIELD]` is read before a config is
+composed, and the fields are taken in: from the command line, else from the user's own files.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ import yaml
 from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent, ScalarEvent
 
 from embexp.config.messages import format_value
-from embexp.errors import CommandLineError, Fault
+from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs import fields
 from embexp.system import user_code
 
@@ -526,3 +529,53 @@ def is_multirun(folders: Folders, config_name: str, overrides: Sequence[str], *,
         option = "-m" if flag else "--run"
         raise CommandLineError(f"{option} contradicts {_MODE}={mode}, set in {source}: leave one of them out")
     return mode == MULTIRUN
+
+
+_FIELDS = "fields"
+
+
+def take_in_fields(
+    folders: Folders,
+    config_name: str,
+    overrides: Sequence[str],
+    refusal: Callable[[str], str],
+    remedy: Callable[[str], str] = lambda path: "",
+) -> Folders:
+    """Takes in the fields that a config names; returns the folders of configs with those of the fields.
+
+    Args:
+        refusal: why the code of a path may not be run; "": it may.
+        remedy: what to do about that.
+
+    Raises:
+        ConfigError: a path may not be imported, or leads to no field that can be used.
+    """
+    named = _fields_named(folders, config_name, overrides)
+    installed = {each.path for each in fields.origins() if each.installed}
+    for path in [each for each in named if isinstance(each, str) and ":" in each and each not in installed]:
+        if why := refusal(path):
+            raise ConfigError([Fault(_FIELDS, repr(path), why, remedy(path))])
+        if faults := user_code.faults_of_function(path, _FIELDS):
+            raise ConfigError(faults)
+        known = fields.named(path)
+        if user_code.forget_changed(user_code.read_package(path, () if known is None else known.paths())):
+            fields.remove(path)
+        user_code.note_imported(user_code.read_package(path, fields.add(path).paths()))
+    return replace(folders, brought=tuple(map(Path, fields.configs()))) if named else folders
+
+
+def _fields_named(folders: Folders, config_name: str, overrides: Sequence[str]) -> Sequence[Any]:
+    """The value of `fields`, as far as it is a list; a value of another form is a fault that validation reports."""
+    pairs = [text.lstrip("+").partition("=") for text in overrides]
+    given = [value for key, _, value in pairs if key == _FIELDS]
+    if given:
+        try:
+            found = yaml.safe_load(given[-1])
+        except yaml.YAMLError:
+            return ()
+    elif folders.user is None and folders.shipped == shipped():
+        return ()  # none of embexp's files names one
+    else:
+        chosen = {key: value for key, _, value in pairs if folders.is_group(key.partition("@")[0])}
+        found = outline(folders, config_name, chosen).values.get(_FIELDS)
+    return found if isinstance(found, list) else ()

@@ -28,7 +28,7 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code
+from embexp.config import hydra_globals, hydra_job, named_code
 from embexp.config.folders import Folders, Outline, checked, find, of_text, outline
 from embexp.config.hydra_job import Callbacks
 from embexp.config.named_code import OWN_MODULES, Permission
@@ -95,7 +95,7 @@ class Loader:
         self.folders = folders
         self.config_name = config_name
         self.permission = replace(permission, folders=tuple(folders.in_order))
-        if fault := hydra_checks.searchpath_fault(folders.file(config_name)):
+        if fault := hydra_job.searchpath_fault(folders.file(config_name)):
             raise ConfigError([fault])
         with hydra_globals.borrowed(), _searching(folders):
             initialize_config_dir(

@@ -1,19 +1,31 @@
-"""Parses overrides, and sets the values of a composed config, so that each fault names its override."""
+"""Parses overrides, and sets the values of a composed config, so that each fault names its override.
+
+The choices among them are composed first; if that fails, it is found which can't be made, and which file is broken.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path, PurePath
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.types import ChoiceSweep, Override, ValueType
-from hydra.errors import OverrideParseException
+from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigTypeError, OmegaConfBaseException
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
+from yaml.parser import ParserError
+from yaml.scanner import ScannerError
 
-from embexp.config import patterns
-from embexp.config.folders import DEEPEST, MOST_DIGITS, Folders, outline, paths
-from embexp.config.loader import Loader
+from embexp.config import hydra_job, patterns
+from embexp.config.folders import DEEPEST, MOST_DIGITS, Folders, Refused, checked, keys_of, outline, package_of, paths
+from embexp.config.loader import COMPOSITION_ERRORS, Loader, outline_of
 from embexp.config.messages import (
     Caller,
     as_override,
@@ -21,11 +33,13 @@ from embexp.config.messages import (
     first_line,
     format_value,
     in_quotes,
+    lines,
+    listing,
     nearest,
     suggestion,
 )
-from embexp.config.selections import choices
-from embexp.errors import Code, Fault
+from embexp.errors import Code, ConfigError, Fault
+from embexp.specs.run import RunSpec
 
 _QUOTED = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 _DIGITS = re.compile(rf"(?<!\w)\d(?:_?\d){{{MOST_DIGITS},}}(?!\w)")
@@ -40,6 +54,8 @@ _KEYED_BY_NAME = ("tables", "features")
 """Mappings with names as keys: a new key needs `+`, as a typo would otherwise create a new table."""
 _NUMERIC = "data.dense_features"
 """A list of names, or a mapping of names to a transform, or to settings."""
+_GLOBAL = "_global_"
+_BYTE_ORDER_MARK = "\ufeff".encode()
 
 
 def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tuple[list[Override], list[Fault]]:
@@ -220,7 +236,7 @@ def with_additions(loader: Loader, selections: Sequence[Override]) -> list[Overr
     ]
 
 
-def lines(loader: Loader, texts: Sequence[str]) -> list[str]:
+def sweep_lines(loader: Loader, texts: Sequence[str]) -> list[str]:
     """The overrides of a sweep, with a `+` before choices that are to be added: Hydra's sweepers compose jobs, too."""
     parsed, _ = parse(loader, texts, sweeping=True)
     choices = [each for each in parsed if is_selection(loader.folders, each)]
@@ -382,3 +398,346 @@ def _unknown_key(config: DictConfig, override: Override) -> Fault:
             fix = (key, f"{names[0]}={as_override(override.value())}")
             return Fault(key, value, rule, near, code=Code.NOT_IN_CONFIG, fix=fix)
     return Fault(key, value, "there is no such key in this config", near, code=Code.NOT_IN_CONFIG)
+
+
+def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, list[Override], list[Fault]]:
+    """Composes the config of all choices that can be made.
+
+    Raises:
+        ConfigError: the files can't be composed with any choice.
+    """
+    known, faults = [], []
+    for override in selections:
+        fault = _unknown_choice(loader, override)
+        if fault is None:
+            known.append(override)
+        else:
+            faults.append(fault)
+    made, errors = _possible(loader, known)
+    try:
+        config = loader.compose([str(known[number].input_line) for number in made])
+    except COMPOSITION_ERRORS as error:  # with none of them
+        raise ConfigError([*faults, broken(loader.folders, error, [loader.config_name])]) from None
+    faults += [_why(loader, known[number], errors[number], choices(config)) for number in sorted(errors)]
+    return config, [known[number] for number in made], faults
+
+
+def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int], dict[int, Exception]]:
+    """The numbers of the choices that can be made together, and the error of each other one, found by composing."""
+
+    def error_of(numbers: Iterable[int]) -> Exception | None:
+        return loader.error([str(selections[number].input_line) for number in sorted(numbers)])
+
+    texts = [str(each.input_line) for each in selections]
+    every = sorted(range(len(selections)), key=lambda number: _rank(selections[number]))
+    if loader.failed.isdisjoint(texts) and error_of(every) is None:
+        return sorted(every), {}
+    suspects = _suspects(loader, selections)
+    made = [number for number in every if number not in suspects]
+    if error_of(made) is not None:
+        made = []
+    errors: dict[int, Exception] = {}
+    more = True
+    while more:  # some can only be made after others on which they depend
+        more = False
+        for number in (each for each in every if each not in made):
+            if (error := _unplaced(loader, selections[number], [texts[each] for each in sorted(made)])) is None:
+                error = error_of([*made, number])
+            if error is None:
+                made, more = [*made, number], True
+                errors.pop(number, None)
+            else:
+                errors[number] = error
+    loader.failed.update(texts[number] for number in errors)
+    return sorted(made), errors
+
+
+def _unplaced(loader: Loader, override: Override, made: Sequence[str]) -> Exception | None:
+    """The error of a choice that the config of others has no place for; None: it has one, or composing will tell."""
+    if override.is_add() or override.is_delete() or override.is_hydra_override() or loader.error(made) is not None:
+        return None
+    key = override.get_key_element()
+    return None if key in loader.compose(made).hydra.runtime.choices else ConfigCompositionException(key)
+
+
+def _suspects(loader: Loader, selections: Sequence[Override]) -> set[int]:
+    """The numbers of choices to try last: they have no place as far as the outline shows, or Hydra has to judge."""
+    known = outline_of(loader.folders, loader.config_name, selections).choices
+    return {
+        number
+        for number, each in enumerate(selections)
+        if each.is_hydra_override()
+        or each.is_delete()
+        or isinstance(each.value(), list)
+        or each.is_add() == (each.get_key_element().lstrip("+") in known)
+    }
+
+
+def _rank(override: Override) -> int:
+    """How a choice depends on others: 0 not at all, 1 its group must not be chosen yet, 2 its group must be chosen."""
+    if override.is_add():
+        return 1
+    return 0 if override.package is None and not override.is_delete() else 2
+
+
+def choices(config: DictConfig) -> Mapping[str, str | None]:
+    """The choices of a composed config by `group` or `group@package`, without Hydra's own groups."""
+    made = config.hydra.runtime.choices
+    return {key: made[key] for key in made if not key.startswith("hydra/")}
+
+
+def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> tuple[Any, list[Fault]]:
+    """The node `hydra` as the files of some choices have it, without what Hydra itself puts there.
+
+    And the faults of choices of Hydra's groups in these files that Hydra ignores.
+    """
+    found = outline_of(loader.folders, loader.config_name, selections)
+    given = {each.get_key_element() for each in selections}
+    caller, faults = loader.permission.caller.value, []
+    for group, choice, file in found.ignored:
+        if group.startswith("hydra/") and group not in given and not file.is_relative_to(loader.folders.shipped):
+            rule, remedy = (
+                "Hydra ignores it there: a file that includes this one chooses, too",
+                f"choose it in {caller}",
+            )
+            faults.append(Fault(group, format_value(choice), rule, f"{remedy}: {group}={choice}", str(file)))
+    return found.values.get("hydra"), faults
+
+
+def _unknown_choice(loader: Loader, override: Override) -> Fault | None:
+    """A fault if an override chooses a file that does not exist, or something other than a file."""
+    folders, group, choice = loader.folders, override.key_or_group, override.value()
+    each = choice if isinstance(choice, list) else [choice]
+    is_group = group.startswith("hydra/") or folders.is_group(group)
+    if is_group and not all(isinstance(name, str | None) for name in each):
+        return Fault(
+            override.get_key_element(), format_value(choice), "a choice is the name of a file, or a list of names"
+        )
+    if override.is_hydra_override():
+        return hydra_job.refused(override)
+    if override.is_delete():
+        return None
+    known, key = folders.choices.get(group, {}), override.get_key_element().lstrip("+")
+    rule = f"group {group} has {listing(known)}"
+    if choice is None:
+        if "none" in known:
+            return Fault(key, "null", rule, f"choose {key}=none", fix=(f"{key}=none",))
+        return Fault(key, "null", rule, "choose one of them")
+    for name in map(str, each):
+        if name not in known:
+            remedy, meant = _instead(loader, group, name, known)
+            fix = (f"{key}={meant}",) if meant and choice == name else ()
+            return Fault(key, format_value(choice), rule, remedy, fix=fix)
+        if known[name].is_relative_to(folders.user or os.devnull) and (fault := unreadable(known[name])):
+            return Fault(key, format_value(choice), fault.rule, fault.remedy, fault.source)
+    return None
+
+
+def _instead(loader: Loader, group: str, choice: str, known: Collection[str]) -> tuple[str, str]:
+    """What to do about a choice that is not there, and which one was meant, if any.
+
+    A file of that name may be at another place.
+    """
+    folders, caller = loader.folders, loader.permission.caller
+    stem = PurePath(choice).stem
+    if choice != stem and stem in known:
+        return f"choose {group}={stem}", stem
+    if not choice:
+        return "choose one of them", ""
+    for folder in (*folders.in_order[:-1], Path.cwd(), Path.cwd() / "conf"):
+        if os.path.isfile(folder / group / f"{choice}.yml"):
+            return f"rename {folder / group / choice}.yml to {choice}.yaml", ""
+        if folder not in folders.in_order and os.path.isfile(folder / group / f"{choice}.yaml"):
+            return f"add your folder of configs: {caller.option('config-dir', os.path.relpath(folder))}", ""
+        if folder in folders.in_order and os.path.isfile(folder / f"{choice}.yaml"):
+            return f"move {folder / choice}.yaml into the folder {group}", ""
+    near = nearest(choice, known)
+    return suggestion(near), near[0] if near else ""
+
+
+def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str, str | None] | None) -> Fault:
+    """The fault of a choice that exists, but can't be made.
+
+    Args:
+        made: the choices of the config without this one; None if it can't be composed.
+    """
+    key, value = override.get_key_element().lstrip("+~"), format_value(override.value())
+    if override.is_hydra_override():
+        return hydra_job.rejected(key, override.value(), error)
+    if made is not None:
+        if override.is_add() and key in made:
+            again = f"{key}={override.value()}"
+            return Fault(key, value, "it is already chosen", f"write {key}=… without the +", fix=(again,))
+        if not override.is_add() and key not in made:
+            same = [each for each in made if each.startswith(f"{override.key_or_group}@")] or list(made)
+            near = nearest(key, made)
+            remedy = suggestion(near) or (f"possible choices: {', '.join(same[:6])}" if same else "")
+            fix = (key, f"{near[0]}={override.value()}") if near else ()
+            return Fault(key, value, "nothing in this config is chosen there", remedy, code=Code.NOT_IN_CONFIG, fix=fix)
+        if override.is_delete() and override.value() not in (None, made[key]):
+            remedy = f"leave it out, or choose another: {key}=…"
+            return Fault(key, value, f"the choice there is {made[key]}", remedy, fix=(key,))
+    if isinstance(several := override.value(), list):
+        of_sweep = "with -m" if loader.permission.caller is Caller.COMMAND_LINE else "with embexp.sweep"
+        remedy = f"choose one, or {of_sweep} once for each: {key}={','.join(map(str, several))}"
+        return Fault(key, value, "these can't be chosen together", remedy)
+    file = f"{override.key_or_group}/{override.value()}"
+    if (fault := hydra_job.rejected_in_file(error)) is not None:
+        return replace(fault, source=str(loader.folders.file(file) or ""))
+    fault = broken(loader.folders, error, [file, loader.config_name])
+    return Fault(key, value, fault.rule, fault.remedy, fault.source)
+
+
+def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> dict[str, Fault]:
+    """Moves misplaced keys to the top of the config, or below its group, so that they can be checked.
+
+    Returns:
+        A fault for each file, by the place where its keys were.
+    """
+    strange = [str(key) for key in config if key != "hydra" and key not in RunSpec.model_fields]
+    faults: dict[str, Fault] = {}
+    merged = outline_of(loader.folders, loader.config_name, selections).merged if strange else ()
+    for config_path, package, file in merged:
+        group, _, choice = config_path.rpartition("/")
+        others = [other for other in loader.folders.choices.get(group, {}).values() if other != file]
+        global_group = any(package_of(other) == _GLOBAL for other in others)
+        if package in ("", _GLOBAL) and group in RunSpec.model_fields and package_of(file) == _GLOBAL:
+            keys = [key for key in strange if key in keys_of(file)]
+            if keys and not global_group:
+                place, rule = _GLOBAL, f"its keys belong to {group}, and it puts them at the top of the config"
+                remedy = f"remove the line # @package {_GLOBAL}"
+                with open_dict(config):
+                    config[group] = {**(config.get(group) or {}), **{key: config.pop(key) for key in keys}}
+                faults[place] = Fault(group, format_value(choice), rule, remedy, os.fspath(file))
+        elif package in strange and (global_group or nearest(package, [_GLOBAL]) or package_of(file) == _GLOBAL):
+            rule = f"its keys belong at the top of a config, and it puts them at {package!r}"
+            remedy = f"begin the file with the line: # @package {_GLOBAL}"
+            if file.read_bytes().startswith(_BYTE_ORDER_MARK):
+                remedy = "save the file without a byte order mark, which hides its line with @package"
+            with open_dict(config), suppress(ConfigTypeError):  # a list where the config has a mapping: see the fault
+                misplaced = config.pop(package, None)
+                if OmegaConf.is_dict(misplaced):
+                    config.merge_with(misplaced)
+            faults[package] = Fault(group, format_value(choice), rule, remedy, os.fspath(file))
+    return faults
+
+
+_YAML_REMEDIES = (
+    (ScannerError, "\t", "indent with spaces: YAML takes no tabs"),
+    (ScannerError, ":", "quote a text that has a colon"),
+    (ScannerError, "'\"", "close the quote"),
+    (ScannerError, "", "write KEY: VALUE, with a blank after the colon"),
+    (ParserError, "[", "close the list with ]"),
+    (ParserError, "{", "close the mapping with }"),
+    (ParserError, "", "indent the keys of a mapping alike"),
+    (ComposerError, "*", "quote a text that begins with *"),
+    (ComposerError, "", "a file is one document: remove the line ---"),
+    (ConstructorError, "!", "a config holds plain values: remove the tag"),
+    (ConstructorError, "[{", "quote the key"),
+    (ConstructorError, "", "remove one of the two"),
+)
+"""What to do, by the kind of PyYAML's error and the character where what it can't read begins."""
+_OVERRIDE = "in a defaults list, write - override /GROUP: CHOICE, after what the file includes"
+
+
+def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault:
+    """The fault of config files that can't be composed.
+
+    Args:
+        composed: the requested configs, such as `config` and `optimizer/adam`, the likely culprit first.
+    """
+    composed = list(composed)
+    if isinstance(error, MissingConfigException):
+        return _missing(folders, error, composed)
+    if isinstance(error, RecursionError):
+        file = folders.file(composed[0])
+        if composed[0] not in outline(folders, composed[0]).named_by:
+            rule, remedy = "one of its values leads back to itself", "remove the alias"
+        else:
+            rule, remedy = "its defaults lead back to itself", "remove it from its own defaults"
+        return Fault("", "its files", rule, remedy, str(file or ""))
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return _invalid(error.problem_mark.name, error)
+    files = [file for each in composed for file in outline(folders, each).files]
+    for file in files:
+        if (found := unreadable(file)) is not None:
+            return found
+    if isinstance(error, AssertionError):
+        return Fault("", "its files", "the defaults of one of them name no group", "write - GROUP: CHOICE")
+    rule, more = f"they can't be composed: {first_line(error)}", " ".join(lines(error)[1:])
+    if isinstance(error, ConfigCompositionException) and error.__cause__ is None:
+        more = more or _OVERRIDE
+    return Fault("", "its files", rule, more, str(folders.file(composed[0]) or ""))
+
+
+def _missing(folders: Folders, error: MissingConfigException, composed: list[str]) -> Fault:
+    missing = error.missing_cfg_file or ""
+    group, _, choice = missing.rpartition("/")
+    where = listing(map(str, folders.in_order))
+    if not group:
+        configs = sorted({path.stem for folder in folders.in_order for path in folder.glob("*.yaml")})
+        near = did_you_mean(choice, configs) or f"there {'are' if len(configs) > 1 else 'is'} {listing(configs)}"
+        groups = [each for each, choices in folders.choices.items() if choice in choices]
+        remedy = f"choose it with {groups[0]}={choice}" if groups else near
+        return Fault("--config-name", format_value(choice), f"there is no file {missing}.yaml in {where}", remedy)
+    named_by = next((file for each in composed if (file := outline(folders, each).named_by.get(missing))), "")
+    return Fault(
+        group,
+        format_value(choice),
+        f"there is no file {missing}.yaml in {where}",
+        did_you_mean(choice, error.options or folders.choices.get(group, {})),
+        str(named_by),
+    )
+
+
+def _line(file: Path, entry: str) -> int | None:
+    """The first line of a file that begins as a pattern does."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next((number for number, text in enumerate(lines, 1) if re.match(entry, text)), None)
+
+
+def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
+    if isinstance(error, Refused):
+        return error.fault
+    rule, mark = f"it is not valid YAML: {error.problem}", error.problem_mark
+    if mark is None:
+        return Fault("", "a file", rule, "", str(file))
+    begin = mark if error.context_mark is None or isinstance(error, ConstructorError) else error.context_mark
+    line = "".join(Path(file).read_text(encoding="utf-8").splitlines()[begin.line : begin.line + 1])
+    character = line[begin.column : begin.column + 1]
+    remedies = (
+        remedy
+        for kind, characters, remedy in _YAML_REMEDIES
+        if isinstance(error, kind) and (not characters or (character and character in characters))
+    )
+    return Fault("", "a file", rule, next(remedies, ""), f"{file}:{mark.line + 1}")
+
+
+def unreadable(file: Path) -> Fault | None:
+    """The fault of a file that holds no text, or no mapping; None: it does."""
+    try:
+        checked(file)
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)  # with the messages of Hydra's
+    except UnicodeDecodeError as error:
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        return Fault("", "a file", "it is not UTF-8", "save it as UTF-8", f"{file}:{line}")
+    except FileNotFoundError:
+        return Fault("", "a file", "it is a link to a file that is not there", "", str(file))
+    except OSError as error:
+        what = "it is a folder" if file.is_dir() else f"it can't be read: {error.strerror}"
+        return Fault("", "a file", what, "", str(file))
+    except yaml.MarkedYAMLError as error:
+        return _invalid(file, error)
+    except (ValueError, yaml.YAMLError) as error:
+        return Fault("", "a file", f"it is not valid YAML: {first_line(error)}", "", str(file))
+    if content is None:
+        return None
+    if isinstance(content, dict):
+        defaults = content.get("defaults", [])
+        entries = defaults if isinstance(defaults, list) else [0]
+        if any(not isinstance(entry, str | dict) for entry in entries):
+            rule = f"its defaults are a list of choices, and these are {format_value(defaults)}"
+            return Fault("", "a file", rule, "write - GROUP: CHOICE", f"{file}:{_line(file, 'defaults:') or 1}")
+        return None
+    what = "a list" if isinstance(content, list) else format_value(content)
+    return Fault("", "a file", f"a config is a mapping of keys, and this is {what}", "write KEY: VALUE", str(file))

@@ -160,9 +160,9 @@ def _model_faults(
         return
     dims = {name: table.dim for name, table in tables.items() if table.dim is not None}
     if len(dims) < len(tables):
-        from embexp.vectors.pretrained import checks
+        from embexp.vectors.pretrained import aligned
 
-        dims = checks.dims(pretrained, tables)
+        dims = aligned.known_dims(pretrained, tables)
     if len(dims) == len(tables):  # else the run checks it, once the files are open
         vectors = {name: table.vector_dim(dims[name]) for name, table in tables.items()}
         shapes = {name: feature.activation_shape(vectors[feature.table]) for name, feature in features.items()}
@@ -229,9 +229,9 @@ def _pretrained_faults(
     fetch: bool,
 ) -> Iterator[Fault]:
     if any(not isinstance(setting, NoPretrained) for _, setting in settings):
-        from embexp.vectors.pretrained import checks
+        from embexp.vectors.pretrained import aligned
 
-        yield from checks.faults(inherited, tables, cache=cache, fetch=fetch)
+        yield from aligned.faults_of_files(inherited, tables, cache=cache, fetch=fetch)
 
 
 def _restored_faults(checkpoint: str | None) -> Iterator[Fault]:
@@ -324,10 +324,10 @@ def _memory_faults(spec: RunSpec) -> Iterator[Fault]:
         return
     rows: dict[str, int | None] = {}
     if any(not isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
-        from embexp.vectors.pretrained import checks  # NumPy and Arrow, which take longer than all of this check
+        from embexp.vectors.pretrained import aligned  # NumPy and Arrow, which take longer than all of this check
 
         try:
-            rows, dims = checks.rows(spec), checks.dims(spec.pretrained, spec.tables)
+            rows, dims = aligned.known_rows(spec), aligned.known_dims(spec.pretrained, spec.tables)
         except DataError:  # a pretrained file that can't be read, which is a fault of its own
             return
     else:

@@ -6,10 +6,10 @@ none of it imports TensorFlow.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from embexp.specs.fields import Field
+from embexp.system import at_first_use
 
 if TYPE_CHECKING:
     from embexp.errors import Fault
@@ -38,22 +38,14 @@ __all__ = [
     "Task",
 ]
 
-_LATER = {
-    name: f"embexp.{module}"
-    for module, names in {
-        "errors": ("Fault",),
-        "specs.base": ("Choice", "Spec"),
-        "specs.data": ("CSV", "Columnar", "DividedData", "Parquet"),
-        "specs.models": ("Activation", "DenseModel"),
-        "specs.studies": ("StudyChoice",),
-        "specs.tasks": ("Compared", "Direction", "Labels", "Metric", "Task"),
-    }.items()
-    for name in names
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Imports a public name's module when the name is first used."""
-    if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'embexp.fields' has no attribute {name!r}")
+__getattr__, __dir__ = at_first_use(
+    __name__,
+    {
+        "embexp.errors": ("Fault",),
+        "embexp.specs.base": ("Choice", "Spec"),
+        "embexp.specs.data": ("CSV", "Columnar", "DividedData", "Parquet"),
+        "embexp.specs.models": ("Activation", "DenseModel"),
+        "embexp.specs.studies": ("StudyChoice",),
+        "embexp.specs.tasks": ("Compared", "Direction", "Labels", "Metric", "Task"),
+    },
+)

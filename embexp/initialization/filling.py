@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from embexp.errors import ConfigError, Fault
-from embexp.initialization import assign
-from embexp.initialization.method import InitMethod, SessionFills
+from embexp.initialization.method import AssignInSession, InitMethod, SessionFills, assign_rows, chunks
 from embexp.specs.base import implementation
 from embexp.specs.inits import CHUNK_BYTES, Init
 from embexp.specs.optimizers import TableOptimizer
@@ -266,7 +265,7 @@ def fill_tables(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool
     filled = False
     for name, table in tables.items():
         for slot, values in table.slot_fills(plans[name].slots):
-            assign.assign_rows(slot, values)
+            assign_rows(slot, values)
             filled = True
     for name, table in tables.items():
         for part, rows in table.fills(plans[name].source):
@@ -289,7 +288,7 @@ def reset_rows(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> dict[
         if plan.resets is None or plan.optimizer is None or isinstance(table, TPUTable | MappedTable):
             continue
         resets = plan.resets()
-        for chunk in assign.chunks(plan.source.rows, plan.source.dim, CHUNK_BYTES):
+        for chunk in chunks(plan.source.rows, plan.source.dim, CHUNK_BYTES):
             chosen = np.flatnonzero(resets[chunk.start : chunk.stop])
             ids = chosen + chunk.start
             table.scatter(ids, plan.source.read(chunk.start, chunk.stop)[chosen])
@@ -306,7 +305,7 @@ def fill_in_sessions(tables: Mapping[str, AnyTable], plans: Plans) -> SessionFil
     fills = SessionFills()
     slots = [fill for name, table in tables.items() for fill in table.slot_fills(plans[name].slots)]
     if slots:
-        fills.add(assign.AssignInSession([(slot.variable, values) for slot, values in slots]).fill, always=False)
+        fills.add(AssignInSession([(slot.variable, values) for slot, values in slots]).fill, always=False)
     for name, table in tables.items():
         if feeds := table.feeds():
             fills.add(partial(_feed, feeds), always=True, whole=feeds)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from embexp.records.identity import DECIDES_NOTHING
+from embexp.records.manifest import DECIDES_NOTHING
 
 _ABSENT = object()
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -16,7 +16,7 @@ from embexp.errors import ConfigError, NotARunError
 from embexp.records import inventory
 from embexp.records.differences import leaves
 from embexp.records.folder import LEDGER, RunFolder, summary_damage
-from embexp.records.identity import decides_nothing
+from embexp.records.manifest import decides_nothing
 from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
 from embexp.reports.record import Record, Status, read_yaml

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from embexp.records.identity import decides_nothing
+from embexp.records.manifest import decides_nothing
 from embexp.reports.record import Record, at
 from embexp.specs.tasks import Direction
 

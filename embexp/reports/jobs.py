@@ -19,7 +19,7 @@ from embexp.records import differences, inventory
 from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS, json_object, json_of
 from embexp.records.inventory import Change
 from embexp.reports.record import Status, read_yaml
-from embexp.system import digests, locks, slurm
+from embexp.system import digests, locks
 
 _WRITTEN = (".progress.json", "run.log", "metrics.jsonl", "spec.json")
 """Files of a run that it writes at its beginning, or that change while it runs."""
@@ -219,6 +219,8 @@ def _is_time(value: Any) -> bool:
 
 def _asked_of_slurm(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, str] | None:
     """What Slurm says of the jobs that it had at last; None if it does not answer."""
+    from embexp.system import slurm
+
     under_way = [Status.QUEUED.value, Status.RUNNING.value]
     ids = [
         str(row.get("scheduler_job")) for row in rows if row.get("scheduler") == "slurm" and row["state"] in under_way
@@ -243,6 +245,8 @@ def _at_the_moment(
     if in_use(job.directory):
         return Status.RUNNING, job.reason
     if row.get("scheduler") == "slurm":
+        from embexp.system import slurm
+
         state = None if slurm_says is None else slurm_says.get(str(row.get("scheduler_job")))
         if state is None:
             return as_noted

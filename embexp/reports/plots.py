@@ -49,7 +49,7 @@ _TITLES = {
 Points = Sequence[tuple[int, float]]
 """(step, value), by step."""
 Drift = Mapping[str, Mapping[str, Any]]
-"""By table `mean`, `largest`, `start_norm`, see `embexp.freezing.watching`."""
+"""By table `mean`, `largest`, `start_norm`, see `embexp.training.freezing.watching`."""
 _COLUMNS = 3
 _MOST_TABLES = 40
 _MOST_DRIFTS = len(TABLES)

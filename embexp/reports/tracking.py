@@ -22,7 +22,7 @@ from embexp.errors import RunError
 from embexp.records import inventory
 from embexp.records.differences import leaves
 from embexp.records.folder import RunFolder, json_object
-from embexp.records.identity import DECIDES_NOTHING
+from embexp.records.manifest import DECIDES_NOTHING
 from embexp.reports.trackers import Parameter, Point, TrackedRun, Tracker
 from embexp.specs.base import implementation
 from embexp.specs.running import OnError

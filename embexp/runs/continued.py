@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.runs.evaluations import Details, Evaluated, Evaluator
-from embexp.runs.prepare import Prepared, completed
-from embexp.specs import tasks
-from embexp.specs.run import RunSpec
+from embexp.runs.prepare import Prepared
 from embexp.specs.tasks import Direction
 from embexp.system import digests
 from embexp.system.parallel import Progress, part, quiet
@@ -43,13 +41,10 @@ def evaluate_parent(
     Args:
         runtime: whose variables hold the parent's values.
     """
-    data = prepared.data
-    if data.scan.as_before is None:
+    if prepared.data.as_before is None:
         return None
     progress(EVALUATING_PARENT, None)
-    data = completed(
-        prepared.spec, replace(data, candidates=None, scan=replace(data.scan, examples=data.scan.as_before()))
-    )
+    data = prepared.data.as_before()
     sizes = {split: len(rows) for split, rows in data.scan.splits.items() if split != "train" and len(rows)}
     metrics, details, done = {}, {}, 0
     for split, size in sizes.items():
@@ -92,16 +87,15 @@ def as_json(prepared: Prepared, before: Before, evaluated: Evaluated) -> dict[st
     }
 
 
-def warnings(differences: Mapping[str, Mapping[str, Any]], spec: RunSpec) -> Iterator[str]:
+def warnings(differences: Mapping[str, Mapping[str, Any]], metric: str, better: Direction | None) -> Iterator[str]:
     """A sentence for each split on which the parent is better than the run, surely.
 
     Args:
         differences: those of `as_json`.
+        metric: the one that tells.
     """
-    metric = tasks.watched(spec.task, None, spec.task.cutoffs_of(spec), spec.further_metrics)
     for split, changes in differences.items():
         ends = changes.get(metric, {}).get("interval")
-        better = tasks.direction(metric, spec.further_metrics)
         if ends is None or better is None:
             continue
         if (ends[0] if better is Direction.LOWER else -ends[1]) > 0:

@@ -202,15 +202,26 @@ class Evaluator(ABC):
         most = metric_specs.highest(metric)
         return None if most is None else most - _ROUNDING
 
-    def warnings(self, spec: RunSpec, data: Data, final: Splits, baselines: Mapping[str, Splits]) -> list[str]:
+    def warnings(self, data: Data, final: Splits, baselines: Mapping[str, Splits]) -> list[str]:
         """What a user should know of the final metrics by split: that a baseline is better, on some split."""
-        settings = " and ".join(f"{key}, now {value:g}" for key, value in _rates(spec).items())
+        settings = " and ".join(f"{key}, now {value:g}" for key, value in self._rates().items())
         found = baseline.warnings(self.task, final, baselines["constant"], rates=settings)
         found += baseline.warnings_of_others(final, baselines)
-        if (stopping := spec.train.early_stopping).restores_best:
-            watched = metric_specs.watched(self.task, stopping.metric, own=spec.further_metrics)
+        if (stopping := self.spec.train.early_stopping).restores_best:
+            watched = metric_specs.watched(self.task, stopping.metric, own=self.spec.further_metrics)
             found += baseline.stopped_by_another(watched, final, baselines["constant"])
         return found
+
+    def _rates(self) -> dict[str, float]:
+        """The settings that decide how far a step goes."""
+        spec = self.spec
+        if all(spec.frozen(name) for name in spec.tables):
+            return {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}
+        return {
+            f"optimizer.{key}": value
+            for key in ("learning_rate", "initial_accumulator_value")
+            if (value := getattr(spec.optimizer, key, None)) is not None
+        }
 
     def learned(self, final: Splits, baselines: Mapping[str, Splits]) -> bool:
         """Whether a run is better on each split than the constant prediction."""
@@ -270,17 +281,6 @@ def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple
         labels.append(batch_labels)
         logits.append(batch_logits)
     return np.concatenate(labels)[:count], np.concatenate(logits)[:count]
-
-
-def _rates(spec: RunSpec) -> dict[str, float]:
-    """The settings that decide how far a step goes."""
-    if all(spec.frozen(name) for name in spec.tables):
-        return {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}
-    return {
-        f"optimizer.{key}": value
-        for key in ("learning_rate", "initial_accumulator_value")
-        if (value := getattr(spec.optimizer, key, None)) is not None
-    }
 
 
 @dataclass(frozen=True)

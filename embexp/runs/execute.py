@@ -23,11 +23,10 @@ from embexp.checkpoints import restoring
 from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
 from embexp.errors import CheckpointError
-from embexp.freezing.watching import Watch, Watched
 from embexp.initialization.filling import FileRows, Grouped, Shared, TablePlan
 from embexp.records import differences
 from embexp.records.folder import RunFolder
-from embexp.records.identity import decides_nothing
+from embexp.records.manifest import decides_nothing
 from embexp.runs.evaluations import Evaluator, evaluator_of
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes import execution
@@ -50,6 +49,7 @@ from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.variables import Precision
 from embexp.training import models
+from embexp.training.freezing.watching import Watch, Watched
 from embexp.training.step import Assembly, Input, Step
 from embexp.vectors.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
 

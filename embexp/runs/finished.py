@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from embexp.checkpoints import store
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
-from embexp.data.files import frames
+from embexp.data.files import arrow_columns
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory
 from embexp.data.sources.source import OtherFile, source_of
@@ -33,7 +33,6 @@ from embexp.data.vocabularies.vocabulary import (
     stands_for_tokens,
 )
 from embexp.errors import DataError, NotARunError, RunError, UsageError, excerpt
-from embexp.freezing.policies import RowFacts
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.outputs import check_place
 from embexp.reports import results
@@ -52,6 +51,7 @@ from embexp.system import caching, files
 from embexp.system.arrays import ArrayRows, Rows, SomeRows
 from embexp.system.parallel import Progress, quiet
 from embexp.system.terminal import byte_size
+from embexp.training.freezing.policies import RowFacts
 from embexp.vectors import neighbors
 from embexp.vectors import write as vectors
 from embexp.vectors.pretrained import earlier
@@ -630,8 +630,8 @@ class Run:
         columns, shared = columns_of(spec.data, spec.features, spec.tables, labelled=labelled, task=spec.task)
         vocabularies = {group: self._vocabularies[table] for table, group in shared.items()}
         known: dict[str, Any] = {"classes": self.classes, "numbers": self._numbers}
-        in_memory = frames.is_in_memory(data)
-        with as_the_runs_data(frames.NAME if in_memory else data):
+        in_memory = arrow_columns.is_in_memory(data)
+        with as_the_runs_data(arrow_columns.IN_MEMORY if in_memory else data):
             if in_memory:
                 examples = encode_in_memory(data, source_of(spec.data), columns, vocabularies, **known)
             else:

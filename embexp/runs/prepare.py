@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from embexp.checkpoints import paths
-from embexp.checkpoints.paths import CHECKPOINT_NAME
+from embexp.checkpoints import store
+from embexp.checkpoints.store import CHECKPOINT_NAME
 from embexp.data import datasets, leaks, numbers, replay, together
 from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
@@ -27,28 +27,29 @@ from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError, Fault, RunError, VocabularyError, plural
-from embexp.freezing import policies
-from embexp.freezing.policies import RowFacts, TablePolicy
-from embexp.records import identity, inventory
+from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder, around, check_checkpoint, code_of, named_functions
-from embexp.records.identity import Identity
+from embexp.records.manifest import Identity
 from embexp.specs import footprint
 from embexp.specs.base import Note
 from embexp.specs.fields import imported
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
-from embexp.specs.parent import Classes
+from embexp.specs.parent import Classes, Parent
 from embexp.specs.pretrained import Checkpoint, File, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.pretrained import Rows as SourceOfRows
 from embexp.specs.run import RunSpec, doubtful_settings, own_fields
 from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
-from embexp.specs.tasks import Labels
+from embexp.specs.tasks import Labels, Task
+from embexp.specs.vocabularies import Steps
 from embexp.system import arrays, caching, digests, machine, stores
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import UserCode
 from embexp.training import loop
+from embexp.training.freezing import policies
+from embexp.training.freezing.policies import RowFacts, TablePolicy
 from embexp.vectors.pretrained import earlier
 from embexp.vectors.pretrained.aligned import align, tokens_of
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint
@@ -66,6 +67,7 @@ class Data:
         shares: by table and split, how many values have a row of their own; only of tokens and buckets.
         weights: of the examples in training; None: all count the same.
         contract: what the run takes over from its parent; None: it has none.
+        as_before: makes the data as the parent sees them, which has no rows for further tokens; None: there is none.
     """
 
     columns: Columns
@@ -76,6 +78,7 @@ class Data:
     shares: Shares = field(default_factory=dict)
     weights: ExampleWeights | None = None
     contract: Contract | None = None
+    as_before: Callable[[], Data] | None = None
 
     @property
     def training_examples(self) -> int:
@@ -101,24 +104,29 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
         RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features, spec.tables, task=spec.task)
-    contract = contract_of(spec, columns, shared)
+    cache = caching.cache_folder(spec.output.cache)
+    contract = contract_of(spec.parent, spec.task, columns, shared, cache)
+    settings = {name: (spec.pretrained_path(name), spec.pretrained_of(name)) for name in spec.tables}
+    further = _file_tokens(settings, shared, spec.data.token_steps or (), cache, progress)
     with reading(together.facts(spec.data)) as workers:
         found = scan(
             spec.data,
             columns,
-            cache=caching.cache_folder(spec.output.cache),
+            cache=cache,
             interactions=spec.task.of_interactions,
             progress=progress,
             workers=workers,
             contract=contract,
-            further=_file_tokens(spec, shared, progress),
+            further=further,
         )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
     if contract is not None and spec.parent.replay:
         progress("reading earlier examples", None)
-        found, contract = _with_replay(spec, vocabularies, found, contract)
+        of_columns = {spec.ids_of(name): feature.table for name, feature in spec.features.items()}
+        found, replayed = _with_replay(spec.parent, spec.seed, vocabularies, of_columns, found)
+        contract = replace(contract, replayed=replayed)
     labels = found.examples.labels
     if labels is not None:
         encoded.check_labels(spec.task, labels, classes=len(found.classes) or None)
@@ -132,33 +140,46 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
             for split, rows in found.splits.items():
                 encoded.check_weights(own, rows, split)
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
-    data = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, contract=contract)
-    return completed(spec, data)
+    raw = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, contract=contract)
+
+    def completed(data: Data) -> Data:
+        """With what the task makes of them, or the histories of users."""
+        if not spec.task.data:
+            return with_histories(data)
+        of_task: Data = imported(spec.task.data)(spec, data)
+        return of_task
+
+    def as_before() -> Data:
+        assert found.as_before is not None  # there is a contract
+        return completed(replace(raw, scan=replace(found, examples=found.as_before())))
+
+    return replace(completed(raw), as_before=None if found.as_before is None else as_before)
 
 
-def _file_tokens(spec: RunSpec, shared: Mapping[str, str], progress: Progress) -> dict[str, FileTokens]:
-    """The tokens of files of vectors that have rows, by vocabulary."""
+def _file_tokens(
+    settings: Mapping[str, tuple[str, PretrainedSetting]],
+    shared: Mapping[str, str],
+    steps: Steps,
+    cache: Path,
+    progress: Progress,
+) -> dict[str, FileTokens]:
+    """The tokens of files of vectors that have rows, by vocabulary.
+
+    Args:
+        settings: by table, the config path of its setting, and that.
+        shared: by table, the name of its vocabulary.
+    """
     found = {}
-    for name in spec.tables:
-        setting = spec.pretrained_of(name)
+    for name, (path, setting) in settings.items():
         if isinstance(setting, File) and setting.vocabulary is not SourceOfRows.DATA:
-            cache = caching.cache_folder(spec.output.cache)
-            tokens, digest = tokens_of(
-                setting, spec.data.token_steps or (), cache, progress, spec.pretrained_path(name)
-            )
+            tokens, digest = tokens_of(setting, steps, cache, progress, path)
             found[shared[name]] = FileTokens(tokens, digest, alone=setting.vocabulary is SourceOfRows.FILE)
     return found
 
 
-def completed(spec: RunSpec, data: Data) -> Data:
-    """The data with what the task makes of them, or the histories of users."""
-    if not spec.task.data:
-        return with_histories(data)
-    found: Data = imported(spec.task.data)(spec, data)
-    return found
-
-
-def contract_of(spec: RunSpec, columns: Columns, shared: Mapping[str, str]) -> Contract | None:
+def contract_of(
+    parent: Parent, task: Task, columns: Columns, shared: Mapping[str, str], cache: Path
+) -> Contract | None:
     """What a run takes over from its parent; None: it has none.
 
     Args:
@@ -169,46 +190,46 @@ def contract_of(spec: RunSpec, columns: Columns, shared: Mapping[str, str]) -> C
         ConfigError: the parent has another task, or other rows for missing, rare and unknown values.
         DataError: a record of the parent is damaged.
     """
-    if spec.parent.path is None:
+    if parent.path is None:
         return None
-    parent = earlier.open_run(Path(spec.parent.path), cache=caching.cache_folder(spec.output.cache))
-    if faults := list(_broken_contract(spec, parent.spec, columns, shared)):
+    before = earlier.open_run(Path(parent.path), cache=cache)
+    if faults := list(_broken_contract(task, before, columns, shared)):
         raise ConfigError(faults)
     vocabularies: dict[str, Vocabulary] = {}
     unseen = {}
     for table, name in shared.items():
-        if table in parent.tables and name not in vocabularies:
-            vocabularies[name] = found = parent.vocabulary(table)
+        if table in before.tables and name not in vocabularies:
+            vocabularies[name] = found = before.vocabulary(table)
             if isinstance(found, TokenVocabulary):
-                unseen[name] = _unseen(parent.folder, table, found)
-    classes, gone = tuple(parent.summary.get("classes", ())), spec.parent.gone
-    after = None if gone == "keep" else gone.after
-    extends = spec.parent.classes is Classes.EXTEND
-    fitted, deviation = fitted_numbers(parent.folder, columns), parent.summary.get("label_deviation")
+                unseen[name] = _unseen(before.folder, table, found)
+    classes, extends = tuple(before.summary.get("classes", ())), parent.classes is Classes.EXTEND
+    after = None if parent.gone == "keep" else parent.gone.after
+    fitted, deviation = fitted_numbers(before.folder, columns), before.summary.get("label_deviation")
     return Contract(vocabularies, classes, fitted, unseen, after, extends, label_deviation=deviation)
 
 
 def _with_replay(
-    spec: RunSpec, vocabularies: Mapping[str, Vocabulary], found: Scan, contract: Contract
-) -> tuple[Scan, Contract]:
-    """The data with earlier examples in the training split, and the contract with what these are."""
-    earlier_runs, path = [], spec.parent.path
-    tables = {spec.ids_of(name): feature.table for name, feature in spec.features.items()}
+    parent: Parent, seed: int, vocabularies: Mapping[str, Vocabulary], tables: Mapping[str, str], found: Scan
+) -> tuple[Scan, str]:
+    """The data with earlier examples in the training split, and a digest of these.
+
+    Args:
+        vocabularies: by table.
+        tables: by column of ids.
+    """
+    earlier_runs, path = [], parent.path
     while path is not None:
         folder = RunFolder(Path(path))
         before = folder.recorded_spec()
-        data = read_recorded_data(folder, _without_replay(before))
+        alone = before.model_copy(update={"parent": before.parent.model_copy(update={"replay": 0.0})})
+        data = read_recorded_data(folder, alone)
         now = {name: _rows_now(vocabularies[table], data.vocabularies[table]) for name, table in tables.items()}
         earlier_runs.append(replay.Earlier(data.scan.examples, data.scan.splits["train"], now))
         path = before.parent.path
-    seed = digests.seed_of(spec.seed, "replay")[0]
-    examples, train = replay.mixed(found.examples, found.splits["train"], earlier_runs, spec.parent.replay, seed)
+    seed = digests.seed_of(seed, "replay")[0]
+    examples, train = replay.mixed(found.examples, found.splits["train"], earlier_runs, parent.replay, seed)
     known = digests.of_json([each.examples.key for each in earlier_runs])
-    return replace(found, examples=examples, splits={**found.splits, "train": train}), replace(contract, replayed=known)
-
-
-def _without_replay(spec: RunSpec) -> RunSpec:
-    return spec.model_copy(update={"parent": spec.parent.model_copy(update={"replay": 0.0})})
+    return replace(found, examples=examples, splits={**found.splits, "train": train}), known
 
 
 def _rows_now(vocabulary: Vocabulary, before: Vocabulary) -> np.ndarray:
@@ -231,11 +252,13 @@ def _unseen(folder: RunFolder, table: str, vocabulary: TokenVocabulary) -> np.nd
     return np.array(found)
 
 
-def _broken_contract(spec: RunSpec, parent: RunSpec, columns: Columns, shared: Mapping[str, str]) -> Iterator[Fault]:
+def _broken_contract(
+    task: Task, earlier_run: EarlierCheckpoint, columns: Columns, shared: Mapping[str, str]
+) -> Iterator[Fault]:
     """Settings that the parent has otherwise, and on which the meaning of rows, labels and numbers depends."""
-    rule = "the run that this one goes on from"
-    if parent.task != spec.task:
-        yield Fault("task", str(spec.task), f"{rule} has task {parent.task}", f"set task={parent.task}")
+    rule, parent = "the run that this one goes on from", earlier_run.spec
+    if parent.task != task:
+        yield Fault("task", str(task), f"{rule} has task {parent.task}", f"set task={parent.task}")
         return
     before, groups = columns_of(parent.data, parent.features, parent.tables, task=parent.task)
     for name, column in before.dense_settings.items():
@@ -544,10 +567,10 @@ def prepare(
         rules = {f"tables.{name}.vocabulary.path": table.vocabulary.path for name, table in spec.tables.items()}
         named |= {place: (path,) for place, path in rules.items() if path is not None}
         frozen = _file_digests(named, cache=cache)
-        content = identity.content_id(spec, data.scan.digest, known, frozen, restored_digest)
+        content = manifest.content_id(spec, data.scan.digest, known, frozen, restored_digest)
         of_files = {"data": data.scan.digest, **known, **frozen}
         of_files |= {} if restored_digest is None else {"restore": restored_digest}
-        found = identity.identity(spec.strategy, content, None if code is None else code.digest, of_files)
+        found = manifest.identity(spec.strategy, content, None if code is None else code.digest, of_files)
     settled = with_dims(spec, pretrained, RunSpec.input_faults)
     runtime = settled.executing_runtime
     examples, train = data.training_examples, spec.train
@@ -661,10 +684,10 @@ def _source(path: Path) -> Path:
     Raises:
         DataError: there is none, or a file is not what the run wrote, in whose folder it is.
     """
-    if paths.is_keras_file(path):
+    if store.is_keras_file(path):
         return path
-    found = paths.index_of(path)
-    check_checkpoint(*paths.files_of(found))
+    found = store.find_index(path)
+    check_checkpoint(*store.files_of(found))
     return found
 
 
@@ -674,9 +697,9 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
     Args:
         index: of the checkpoint, or the file of a format that is converted.
     """
-    if paths.is_keras_file(index):
+    if store.is_keras_file(index):
         return caching.file_digest(index, cache=cache)
-    return digests.of_json([caching.file_digest(path, cache=cache) for path in paths.files_of(index)])
+    return digests.of_json([caching.file_digest(path, cache=cache) for path in store.files_of(index)])
 
 
 def _file_digests(named: Mapping[str, Iterable[str]], *, cache: Path) -> dict[str, str]:

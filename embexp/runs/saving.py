@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.checkpoints import naming, paths, store
+from embexp.checkpoints import naming, store
 from embexp.checkpoints.store import SavedStep
 from embexp.checkpoints.streaming import IncrementalSaves
 from embexp.errors import CheckpointError, DataError, EmbexpError
@@ -168,7 +168,7 @@ class RunSaver:
         """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
         self._wait()
         same = store.step_directory(self.folder.checkpoints, outcome.steps)
-        if not same.exists() or increments.is_incremental(same / paths.CHECKPOINT_NAME):
+        if not same.exists() or increments.is_incremental(same / store.CHECKPOINT_NAME):
             self._write(directory, outcome, self.started.execution.save)
             return
 
@@ -193,7 +193,7 @@ class RunSaver:
         """
 
         def finish(temporary: Path) -> None:
-            naming.add_counter(temporary / paths.CHECKPOINT_NAME)
+            naming.add_counter(temporary / store.CHECKPOINT_NAME)
             self._name(temporary)
             self._add_state(temporary, outcome)
 

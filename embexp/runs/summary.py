@@ -13,16 +13,17 @@ import numpy as np
 from embexp.checkpoints.account import Account
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DivergedError
-from embexp.freezing import watching
 from embexp.records.folder import RunFolder
 from embexp.runs.evaluations import Evaluated
 from embexp.runs.execute import Started, label_deviation
 from embexp.runs.prepare import Prepared
+from embexp.specs import tasks
 from embexp.specs.base import Note, merged, summarize_names
 from embexp.specs.tasks import CANDIDATES
 from embexp.strategies.strategy import Strategy
 from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
+from embexp.training.freezing import watching
 from embexp.training.loop import Outcome
 from embexp.vectors.pretrained.tables import PretrainedTable
 
@@ -87,7 +88,9 @@ def _parent(ended: Ended, progress: Progress) -> Mapping[str, Any]:
     from embexp.runs import continued
 
     content = continued.as_json(ended.prepared, ended.before, ended.evaluated)
-    worse = continued.warnings(content["differences"], ended.prepared.spec)
+    spec = ended.prepared.spec
+    metric = tasks.watched(spec.task, None, spec.task.cutoffs_of(spec), spec.further_metrics)
+    worse = continued.warnings(content["differences"], metric, tasks.direction(metric, spec.further_metrics))
     return {"parent": content, "warnings": list(worse) if ended.outcome.status != "interrupted" else []}
 
 
@@ -125,7 +128,7 @@ def _results(ended: Ended, progress: Progress) -> dict[str, Any]:
     evaluator = started.evaluator
     no_better = []
     if outcome.status != "interrupted":
-        no_better = evaluator.warnings(spec, prepared.data, final, baselines)
+        no_better = evaluator.warnings(prepared.data, final, baselines)
     frozen = {
         name: {
             **known["freeze"][name],

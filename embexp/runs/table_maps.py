@@ -19,13 +19,13 @@ import numpy as np
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import EmbexpError
-from embexp.freezing.policies import RowFacts, first_steps, group
 from embexp.reports import groups
 from embexp.reports.record import Record
 from embexp.runs import table_vectors
 from embexp.runs.table_vectors import UNREADABLE
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.system.arrays import Rows, SomeRows, blocks
+from embexp.training.freezing.policies import RowFacts, first_steps, group
 from embexp.vectors import array_files, neighbors
 from embexp.vectors.alignment import RowKind
 from embexp.vectors.neighbors import directions

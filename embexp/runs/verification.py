@@ -27,8 +27,8 @@ from embexp.errors import DataError, EmbexpError, NotARunError, RunError, UsageE
 from embexp.records import differences, inventory
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder, check_code, named_functions
-from embexp.records.identity import DECIDES_NOTHING
 from embexp.records.inventory import Change
+from embexp.records.manifest import DECIDES_NOTHING
 from embexp.records.outputs import check_place
 from embexp.reports.jobs import noted_inventory, record_changes
 from embexp.runs import runs_compared

@@ -34,7 +34,7 @@ Range = Annotated[tuple[WholeNumber, WholeNumber], AfterValidator(_some)]
 class RowPolicy(Choice):
     """Base class of policies that freeze the rows that they name; the implementation names them.
 
-    It takes the config path and a `RowFacts`, and returns a `NamedRows` (`embexp.freezing.policies`).
+    It takes the config path and a `RowFacts`, and returns a `NamedRows` (`embexp.training.freezing.policies`).
     """
 
     kind: str
@@ -71,7 +71,7 @@ class FreezeTable(RowPolicy):
     """All rows are frozen. Checkpoints omit the table if it is also pretrained: its file and seed restore it."""
 
     kind: Literal["table"] = "table"
-    implementation = "embexp.freezing.policies:whole_table"
+    implementation = "embexp.training.freezing.policies:whole_table"
     random: bool | None = None
     """Whether a table that is not pretrained may be frozen at random values; null: it may, with a warning."""
 
@@ -93,7 +93,7 @@ class FreezeRows(RowPolicy):
     """Rows named by number, by token or by a mask are frozen; the options can be combined."""
 
     kind: Literal["rows"] = "rows"
-    implementation = "embexp.freezing.policies:listed_rows"
+    implementation = "embexp.training.freezing.policies:listed_rows"
     rows: tuple[Range, ...] = ()
     """Half-open ranges [start, stop) of row numbers."""
     tokens: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class FreezePretrainedRows(RowPolicy):
     """Rows from the pretrained file are frozen; all other rows train."""
 
     kind: Literal["pretrained_rows"] = "pretrained_rows"
-    implementation = "embexp.freezing.policies:pretrained_rows"
+    implementation = "embexp.training.freezing.policies:pretrained_rows"
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """No table has a pretrained file."""
@@ -135,7 +135,7 @@ class FreezeOldRows(RowPolicy):
     """Trained rows from a checkpoint are frozen; new rows train."""
 
     kind: Literal["old_rows"] = "old_rows"
-    implementation = "embexp.freezing.policies:old_rows"
+    implementation = "embexp.training.freezing.policies:old_rows"
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """No table restores rows from a checkpoint."""
@@ -146,7 +146,7 @@ class CustomFreeze(NamedCode, RowPolicy):
     """Rows that the user's own function names are frozen: `function(facts, **args)` returns bool [rows]."""
 
     kind: Literal["custom"] = "custom"
-    implementation = "embexp.freezing.policies:custom_rows"
+    implementation = "embexp.training.freezing.policies:custom_rows"
 
 
 class _Scheduled(Spec):
@@ -158,7 +158,7 @@ class TableRule(_Scheduled, RowPolicy):
     """All rows."""
 
     kind: Literal["table"] = "table"
-    implementation = "embexp.freezing.policies:whole_table"
+    implementation = "embexp.training.freezing.policies:whole_table"
 
 
 class RowsRule(_Scheduled, FreezeRows):

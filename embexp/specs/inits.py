@@ -99,7 +99,7 @@ class Assign(InitMethod):
     """Rows are assigned in chunks: one copy, any runtime."""
 
     kind: Literal["assign"] = "assign"
-    implementation = "embexp.initialization.assign:method"
+    implementation = "embexp.initialization.method:assign"
     chunk_bytes: Count = CHUNK_BYTES
     """Size of a chunk, in bytes."""
     runtimes = (FUNCTION, SESSION, ESTIMATOR)
@@ -110,7 +110,7 @@ class MemoryMap(InitMethod):
     """Frozen rows stay in the memory-mapped file, which all processes share: no copy. The others are assigned."""
 
     kind: Literal["memory_map"] = "memory_map"
-    implementation = "embexp.initialization.assign:method"
+    implementation = "embexp.initialization.method:assign"
     runtimes = (FUNCTION, SESSION)
     fills_parts = True
     chunk_bytes: ClassVar[int] = CHUNK_BYTES

@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import alike, hydra_checks, hydra_globals, hydra_job, written
+from embexp.config import alike, composition, hydra_globals, hydra_job
 from embexp.config.composition import Composition, Job, compose_config
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
@@ -27,7 +27,7 @@ from embexp.reports.record import Status
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Launching, Sweep
-from embexp.sweeps import engines, processes, resources
+from embexp.sweeps import engines, processes
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.jobs import OTHER_DIRECTORY
 from embexp.sweeps.ledger import Ledger, LedgerJob
@@ -61,7 +61,7 @@ class Plan:
         search: how the sweeper `optuna` chooses them; None for another sweeper.
         effective: keys that have an effect in a job that was checked: in one without such a setting they have none.
         notes: what the user should know, each a sentence.
-        outside: what to add to the line that says where the sweep is, see `written.outside`.
+        outside: what to add to the line that says where the sweep is, see `composition.elsewhere`.
     """
 
     base: DictConfig
@@ -90,9 +90,9 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
     engines.require_package(parsed)
     composed = compose_config(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()])
-    base, outside = composed.config, written.outside(composed, written.IN_SWEEPS)
-    faults = [*repeated(parsed), *hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]
-    if faults := [*faults, *written.faults(composed, *written.IN_SWEEPS[:2])]:
+    base, outside = composed.config, composition.elsewhere(composed, composition.IN_SWEEPS)
+    faults = [*repeated(parsed), *hydra_job.without_effect(parsed, multirun=True), *hydra_job.sweep_faults(base)]
+    if faults := [*faults, *composition.faults_of_places(composed, *composition.IN_SWEEPS[:2])]:
         raise ConfigError(faults)
     engine = None
     if base.hydra.launcher.get("_target_") != _LAUNCHER:
@@ -165,7 +165,7 @@ def _possible(
 
 def check_processes(engine: Engine | None, jobs: Iterable[PlannedJob]) -> None:
     """Raises ConfigError if a launcher can't start the processes of jobs."""
-    if wrong := list(dict.fromkeys(resources.faults(engine, [job.spec.strategy for job in jobs if not job.skip]))):
+    if wrong := list(dict.fromkeys(engines.faults(engine, [job.spec.strategy for job in jobs if not job.skip]))):
         raise ConfigError(wrong)
 
 
@@ -623,7 +623,7 @@ class Enrolment:
 
     def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
         own = {"sweep": Sweep(objective=job.spec.sweep.objective), "seeds": 1}  # the rest concerns the sweep alone
-        strategy = resources.with_share(job.spec.strategy, self._engine, self._at_once)
+        strategy = engines.with_share(job.spec.strategy, self._engine, self._at_once)
         spec = job.spec.model_copy(update={**own, "strategy": strategy})
         entry = LedgerJob(number, job.overrides, job.settings, spec.model_dump_json(), identity)
         if job.skip:

@@ -14,9 +14,9 @@ from pathlib import Path
 from rich.console import Console
 
 from embexp.reports import tracking
-from embexp.reports.formats import write_reports
 from embexp.reports.jobs import TABLES_NOTED, changed_tables, in_use, table_digests
 from embexp.reports.record import Status
+from embexp.reports.report import write_reports
 from embexp.specs.running import Launching
 from embexp.specs.strategies import Strategy
 from embexp.specs.tracking import MLflow

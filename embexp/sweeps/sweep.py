@@ -77,7 +77,7 @@ def sweep(
     """
     _check_alone()
     loader = composition.loader(config_dir, config_name, config_path, permission=permission, overrides=overrides)
-    overrides = additions.lines(loader, overrides)
+    overrides = additions.sweep_lines(loader, overrides)
     with terminal.shown_if_long() as progress:
         plan = planning.plan(loader, overrides, progress)
     callbacks = Callbacks(plan.base, permission)

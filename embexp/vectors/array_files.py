@@ -364,7 +364,7 @@ def read_tensor(index: Path, key: str | None) -> Stored:
 
 
 def checkpoint_tensors(index: Path) -> dict[str, Entry]:
-    """All checkpoint_tensors of a checkpoint, by their keys without the end that all keys of an object-based one share.
+    """All tensors of a checkpoint, by their keys without the end that all keys of an object-based one share.
 
     Raises:
         DataError: its index can't be read, or it is incremental, so that it has some rows of its matrices only.

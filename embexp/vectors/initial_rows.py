@@ -33,7 +33,6 @@ from embexp.system import arrays, digests, files
 from embexp.system.arrays import Rows, SomeRows
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, match
 from embexp.vectors.file_source import VectorSource
-from embexp.vectors.moments import measure
 
 _PIECE_BYTES = 4 * 1024 * 1024
 _WIDEST_GAP = 64
@@ -272,6 +271,7 @@ def like_the_file(
     Args:
         covariance: whether columns vary together, too.
     """
+    from embexp.vectors.moments import measure
 
     def parts() -> Iterator[np.ndarray]:
         for start, values in arrays.blocks(source, BLOCK_BYTES):

@@ -24,7 +24,6 @@ from embexp.system import arrays, files, printable
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import stored
-from embexp.vectors.word_vectors import is_number
 
 NAME = "vectors"
 """Of the tensor in a safetensors file, and of the column in a Parquet file."""
@@ -175,6 +174,8 @@ def _check_tokens(path: Path, form: str, dim: int, tokens: pa.LargeStringArray |
     if tokens is None:
         what = "row" if form == ".bin" else "line"
         raise DataError(f"{path}: the vectors have no tokens, and each {what} of {form} begins with one; write .npy")
+    from embexp.vectors.word_vectors import is_number
+
     for row, token in enumerate(tokens.to_pylist()):
         if form == ".bin":
             wrong = " " in token or token.startswith("\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from embexp.checkpoints.paths import is_plain, plain_path
+from embexp.checkpoints.store import is_plain, plain_path
 from embexp.errors import CheckpointError
 
 NAMES = [f"a{each}b" for each in "[]*?\\{}=,'\"% ü"] + ["model.top=[64,32]", "a[64]b", "[", "*"]

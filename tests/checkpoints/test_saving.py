@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from embexp import checkpoints
-from embexp.checkpoints import paths
+from embexp.checkpoints import store
 from embexp.errors import CheckpointError
 from tests.checkpoints.test_plain_paths import NAMES
 
@@ -178,7 +178,7 @@ def test_no_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(paths.os, "replace", full)
+    monkeypatch.setattr(store.os, "replace", full)
     with pytest.raises(CheckpointError, match="c: the checkpoint can't be written: No space left on device"):
         checkpoints.save(tmp_path / "c", dense())
     assert not [*tmp_path.iterdir()]

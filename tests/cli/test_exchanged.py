@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.cli import commands, exchanged
+from embexp.cli import commands, run_plan
 from embexp.runs.prepare import prepare
 from tests import planted_triples
 
@@ -19,10 +19,10 @@ def test_bytes_of_a_step() -> None:
     """Of three workers, each of which looks up 90 rows of 4 numbers."""
     to_owners = 3 * 2 * 30 * (4 + 16 + 16)  # of each pair, an id, a row and a gradient of a third of the rows
     to_all = 3 * 2 * 90 * (4 + 16)
-    assert exchanged.bytes_sent(3, 90, 4) == {"sharded": to_owners, "mirrored": to_all}
-    assert exchanged.bytes_sent(3, 90, 4, frozen=True) == {"sharded": 3 * 2 * 30 * (4 + 16), "mirrored": 0}
+    assert run_plan.bytes_sent(3, 90, 4) == {"sharded": to_owners, "mirrored": to_all}
+    assert run_plan.bytes_sent(3, 90, 4, frozen=True) == {"sharded": 3 * 2 * 30 * (4 + 16), "mirrored": 0}
     ring = 2 * (3 - 1) * 100 * 16
-    assert exchanged.bytes_sent(3, 90, 4, whole=100) == {"sharded": to_owners, "mirrored": ring}
+    assert run_plan.bytes_sent(3, 90, 4, whole=100) == {"sharded": to_owners, "mirrored": ring}
 
 
 def test_distinct_rows_are_those_of_drawn_parts(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_distinct_rows_are_those_of_drawn_parts(tmp_path: Path) -> None:
     scan, generator = prepared.data.scan, np.random.default_rng(0)
     history = scan.examples.lists["history"]
     for table in ("user", "item"):
-        expected = -np.expm1(-exchanged.lookups(prepared, table, WORKERS)).sum()
+        expected = -np.expm1(-run_plan.lookups(prepared, table, WORKERS)).sum()
         counts = []
         for _ in range(500):
             rows = generator.choice(scan.splits["train"], BATCH // WORKERS, replace=False)

@@ -13,7 +13,7 @@ from embexp.data.columns import columns_of
 from embexp.data.datasets import DATA_SETS
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError
-from embexp.records import identity
+from embexp.records import manifest
 from tests import loopback
 from tests.loopback import Server
 from tests.small_data_sets import RING, add_ring, replace_files, small, use_folder
@@ -120,4 +120,4 @@ def test_run_id_is_that_of_the_same_files_by_path(tmp_path: Path) -> None:
     columns, _ = columns_of(by_name.data, by_name.features, by_name.tables)
     found = [source_of(spec.data).digest(columns, cache=tmp_path / "cache") for spec in (by_name, by_path)]
     assert found[0] == found[1]
-    assert identity.content_id(by_name, found[0]) == identity.content_id(by_path, found[1])
+    assert manifest.content_id(by_name, found[0]) == manifest.content_id(by_path, found[1])

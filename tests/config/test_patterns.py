@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from embexp.cli.commands.completion import candidates
 from embexp.config import composition, folders, patterns, yaml_schema
 from embexp.config.hydra_job import Callbacks
-from embexp.config.overrides import lines
+from embexp.config.overrides import sweep_lines
 from embexp.config.patterns import BadPatternError, expanded, matches, names
 from embexp.errors import ConfigError
 from embexp.specs.optimizers import Adam
@@ -212,7 +212,7 @@ def test_the_sweeper_of_hydra_takes_the_jobs(folder: Path, monkeypatch: pytest.M
     """It composes each job as a check of its own, and knows no patterns."""
     loader = composition.loader(folder)
     overrides = ["experiment=braces", "tables.C3.dim=8,16", "init@tables.C3.init=assign,constant", "~tables.C1"]
-    plan = planning.plan(loader, lines(loader, [*overrides, "~features.C1"]))
+    plan = planning.plan(loader, sweep_lines(loader, [*overrides, "~features.C1"]))
     assert plan.jobs is not None
     assert len(plan.jobs) == 4
     assert {tuple(job.spec.tables) for job in plan.jobs} == {("C2", "C3")}

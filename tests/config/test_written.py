@@ -8,7 +8,7 @@ import pytest
 
 from embexp.cli import commands
 from embexp.cli.commands import run
-from embexp.config import written
+from embexp.config import composition
 from embexp.config.composition import compose_config, loader
 from tests.cli.test_run import FakeRunner
 
@@ -52,13 +52,13 @@ def test_a_file_names_no_hidden_folder_of_the_home(key: str, value: str, hidden:
     Path("theirs/theirs.yaml").write_text(
         f"{HEAD}{first}: {''.join(f'{{{each}: ' for each in inner)}'{value}'{'}' * len(inner)}\n"
     )
-    keys = {*written.IN_RUNS, *written.IN_SWEEPS}
-    found = list(written.faults(compose_config(loader("theirs", "theirs"), []), *keys))
+    keys = {*composition.IN_RUNS, *composition.IN_SWEEPS}
+    found = list(composition.faults_of_places(compose_config(loader("theirs", "theirs"), []), *keys))
     assert [each.path for each in found] == ([key] if hidden else [])
     if hidden:
         assert found[0].source == "theirs/theirs.yaml:2"
         again = found[0].remedy.rpartition(": ")[2].strip("'")
-        assert not list(written.faults(compose_config(loader("theirs", "theirs"), [again]), *keys))
+        assert not list(composition.faults_of_places(compose_config(loader("theirs", "theirs"), [again]), *keys))
 
 
 @pytest.mark.parametrize(("here", "hidden"), [("", True), (".config", False), (".local", True)])
@@ -70,7 +70,9 @@ def test_the_working_folder_may_be_the_home_or_hidden(
     place = home / "work" / "theirs"
     (place / "theirs.yaml").write_text(f"{HEAD}output: {{cache: {home}/.config/mine}}\n")
     composed = compose_config(loader(place, "theirs"), [])
-    assert [each.path for each in written.faults(composed, written.CACHE)] == (["output.cache"] if hidden else [])
+    assert [each.path for each in composition.faults_of_places(composed, composition.CACHE)] == (
+        ["output.cache"] if hidden else []
+    )
 
 
 def test_a_run_is_refused_before_anything_is_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,9 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,7 +34,7 @@ from embexp.specs import fields
 from embexp.specs.tasks import Direction
 from embexp.tables import optimizers
 from embexp.training.listeners import Listener
-from tests import bits, checkpoint_values, preloaded
+from tests import bits, checkpoint_values, preloaded, stranger
 from tests.thoroughness import chosen
 
 STEPS, RATE = 40, 0.1
@@ -73,8 +74,11 @@ class Case:
             from predictions or tables; None: they can't be.
         served: likewise the arguments of an exported model's default signature, and the answers; None: it has none.
         predicts: whether the folder has `asked.csv`, whose examples a run predicts.
+        answers: name of the answers of an exported model; "": `probabilities` or `predictions`.
         refuses: names of `PLACES`, and `multi_worker`, in which the task does not run: the config path of the fault.
         also: overrides that it needs in some of these places.
+        package: the project, and its package, of a field that embexp does not ship; None: it does, or the test's own
+            process has it installed.
         variables: variables of the environment of its commands, such as PYTHONPATH.
     """
 
@@ -85,9 +89,11 @@ class Case:
     table: str = "item"
     recounted: Callable[[embexp.Run, Path], Mapping[str, float]] | None = None
     served: Callable[[embexp.Run, Path], tuple[Mapping[str, Any], np.ndarray]] | None = None
+    answers: str = ""
     predicts: bool = True
     refuses: Mapping[str, str] = field(default_factory=dict)
     also: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    package: tuple[Path, str] | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -103,7 +109,9 @@ class Runs:
             self.data[grown] = place, list(case.write(place, grown))
 
     def settings(self, *overrides: str, grown: bool = False) -> list[str]:
-        return [*SETTINGS, *self.case.settings, *self.data[grown][1], f"output.cache={self.folder}/cache", *overrides]
+        cache = f"output.cache={self.folder}/cache"
+        words = [*SETTINGS, *self.case.settings, *self.data[grown][1], cache, *overrides]
+        return [*{word.partition("=")[0]: word for word in words}.values()]  # a case has its own instead of SETTINGS'
 
     def spec(self, *overrides: str, grown: bool = False) -> embexp.RunSpec:
         return embexp.compose(self.settings(*overrides, grown=grown))
@@ -118,8 +126,10 @@ class Runs:
 
     def command(self, commands: Path, *words: str) -> None:
         """A command of embexp in processes of its own, which must succeed."""
+        # Those that are forked have the modules of another process, and none but its own.
+        program = [preloaded.with_jobs(commands) / "embexp"]
         done = subprocess.run(
-            [preloaded.with_jobs(commands) / "embexp", *words],
+            [*([sys.executable, "-m", "embexp"] if "PYTHONPATH" in self.case.variables else program), *words],
             env={**os.environ, **self.case.variables},
             capture_output=True,
             text=True,
@@ -192,8 +202,13 @@ class Contract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def runs(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-        return Runs(cls.cases[request.param], tmp_path_factory.mktemp("case"))
+    def runs(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+        case, folder = cls.cases[request.param], tmp_path_factory.mktemp("case")
+        if case.package is None:
+            yield Runs(case, folder)
+            return
+        with stranger.installed(*case.package) as variables:
+            yield Runs(replace(case, variables={**variables, **case.variables}), folder)
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -286,8 +301,12 @@ class Contract:
         run.export(tmp_path / "model")
         arguments, expected = runs.case.served(run, runs.data[False][0])
         served = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"](**arguments)
-        answers = served["probabilities" if "probabilities" in served else "predictions"].numpy()
-        np.testing.assert_allclose(answers, expected, rtol=2e-6, atol=1e-6)
+        name = runs.case.answers or ("probabilities" if "probabilities" in served else "predictions")
+        answers = served[name].numpy()
+        if answers.dtype == object:  # texts
+            np.testing.assert_array_equal(answers.astype(str), expected)
+        else:
+            np.testing.assert_allclose(answers, expected, rtol=2e-6, atol=1e-6)
 
     def test_sweeps(self, runs: Runs, done: Path, commands: Path) -> None:
         """Jobs of a sweep have the bits of single runs."""

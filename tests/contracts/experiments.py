@@ -15,8 +15,6 @@ import tensorflow as tf
 from embexp.checkpoints import store
 from embexp.data.batches import Batch
 from embexp.fields.columns.tasks import REGRESSION
-from embexp.freezing import policies
-from embexp.freezing.policies import RowFacts
 from embexp.runs import execute
 from embexp.runs.execute import start
 from embexp.runs.prepare import PreparedTables
@@ -29,6 +27,8 @@ from embexp.specs.running import RuntimeKind, Train
 from embexp.specs.tables import Combiner, Feature, Normal, Table
 from embexp.strategies import strategy as strategies
 from embexp.strategies.strategy import Strategy
+from embexp.training.freezing import policies
+from embexp.training.freezing.policies import RowFacts
 from embexp.vectors.pretrained.tables import Pretrained
 from tests.exact_training import Examples, Lists, Looked
 

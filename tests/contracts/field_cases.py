@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.contracts.contract import Case
 Rows = list[dict[str, str]]
 PARTS = ("train", "validation", "test")
 _QUERY = ("head", "relation", "tail")
+SEQUENCES = Path(__file__).resolve().parents[2] / "examples" / "sequences"
 
 
 def read(path: Path) -> Rows:
@@ -118,6 +120,25 @@ def graph(folder: Path, grown: bool) -> list[str]:
     return [f"data.path={path}"]
 
 
+def histories(folder: Path, grown: bool) -> list[str]:
+    """Items that users have one after the other, none twice: of four, three follow from the item before."""
+    random = np.random.default_rng(0)
+    following, rows = np.roll(np.arange(25), 1), []
+    for user in range(200):
+        had = [int(random.integers(25))]
+        for _ in range(int(random.integers(4, 9))):
+            left = np.setdiff1d(np.arange(25), had)
+            after = following[had[-1]]
+            had.append(int(after if after in left and random.random() < 0.75 else random.choice(left)))
+        rows += [{"user": f"u{user}", "item": f"i{item}", "timestamp": str(time)} for time, item in enumerate(had)]
+    if grown:
+        rows += [{"user": f"v{user}", "item": f"n{user % 3}", "timestamp": "0"} for user in range(20)]
+        rows += [{"user": f"v{user}", "item": f"i{user}", "timestamp": "1"} for user in range(20)]
+    write(folder / "histories.csv", rows)
+    write(folder / "asked.csv", [{"user": f"q{item}", "item": f"i{item}", "timestamp": "0"} for item in range(25)])
+    return [f"data.path={folder / 'histories.csv'}"]
+
+
 def of_numbers(run: embexp.Run, folder: Path) -> dict[str, float]:
     """RMSE, MAE and squared error."""
     errors = run.predict(folder / "asked.csv") - np.array([float(row["rating"]) for row in read(folder / "test.csv")])
@@ -179,6 +200,37 @@ def of_lists(run: embexp.Run, folder: Path) -> dict[str, float]:
         "mrr": np.mean(1 / place),
         "coverage_at_3": len(shown) / len(catalogue),
     }
+
+
+def _following(run: embexp.Run, lists: Sequence[Sequence[str]], count: int) -> list[list[str]]:
+    """The best items to follow histories, by an exported model."""
+    with tempfile.TemporaryDirectory() as folder:
+        run.export(Path(folder) / "model")
+        serve = tf.saved_model.load(f"{folder}/model").signatures["serving_default"]
+        padded = tf.ragged.constant(lists, dtype=tf.string).to_tensor("")
+        items = serve(history=padded, k=tf.constant(count))["items"].numpy().tolist()
+    return [[item.decode() for item in some] for some in items]
+
+
+def of_next_items(run: embexp.Run, folder: Path) -> dict[str, float]:
+    """Metrics of the places of the last items among all that are not in the histories before them."""
+    own: dict[str, list[str]] = {}
+    for row in read(folder / "histories.csv"):
+        own.setdefault(row["user"], []).append(row["item"])
+    catalogue = {item for had in own.values() for item in had}
+    lists = _following(run, [had[:-1] for had in own.values()], len(catalogue))
+    place = np.array([some.index(had[-1]) + 1 for some, had in zip(lists, own.values(), strict=True)])
+    return {
+        "ndcg_at_10": np.mean(np.where(place <= 10, 1 / np.log2(place + 1), 0)),
+        "hit_rate_at_10": np.mean(place <= 10),
+        "mrr": np.mean(1 / place),
+    }
+
+
+def next_items(run: embexp.Run, folder: Path) -> tuple[dict[str, Any], np.ndarray]:
+    """Histories of one item, and the item that the run predicts after each."""
+    asked = [[row["item"]] for row in read(folder / "asked.csv")]
+    return {"history": tf.constant(asked), "k": tf.constant(1)}, run.predict(folder / "asked.csv")[:, None]
 
 
 def _complex(rows: np.ndarray) -> np.ndarray:
@@ -324,6 +376,21 @@ CASES = {
         served=triples,
         predicts=False,
         refuses={"tpu_simulator": "data.negatives"},
+    ),
+    "next items": Case(
+        field="sequences",
+        task="next_item",
+        settings=(
+            *("experiment=sequences", "features.history.max_sequence_length=8", "tables.item.dim=8", "model.blocks=1"),
+            *("model.dropout=0", "train.early_stopping.patience=null", "dense_optimizer.learning_rate=0.02"),
+        ),
+        write=histories,
+        recounted=of_next_items,
+        served=next_items,
+        answers="items",
+        refuses={"mirrored": "strategy", "tpu_simulator": "strategy", "estimator": "runtime"},
+        also={"multi_worker": ("tables.item.storage=mirrored",)},
+        package=(SEQUENCES, "embexp_sequences"),
     ),
 }
 """By name."""

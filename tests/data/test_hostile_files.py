@@ -16,14 +16,14 @@ from embexp.data.files import table_files
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
-from embexp.fields.texts import text_examples
+from embexp.fields.texts import sources
 from embexp.fields.texts.texts import Corpus, Document
-from embexp.freezing import policies
-from embexp.freezing.policies import RowFacts
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.run import data_of
 from embexp.specs.tables import Feature
 from embexp.system.parallel import quiet
+from embexp.training.freezing import policies
+from embexp.training.freezing.policies import RowFacts
 
 TABLES = {"user": "users", "item": "items"}
 GRAPH = {"source": "entities", "relation": "relations", "candidates": "entities"}
@@ -120,13 +120,13 @@ def test_damaged_parquet(tmp_path: Path) -> None:
 def test_classes_with_thousands_of_digits(tmp_path: Path) -> None:
     names = ["10", "9", "1" * 5000, "09"]
     (tmp_path / "d.txt").write_text("".join(f"{name}\ttext\n" for name in names))
-    assert text_examples.class_names(Corpus(tmp_path / "d.txt", "text", "label")) == ("09", "9", "10", "1" * 5000)
+    assert sources.class_names(Corpus(tmp_path / "d.txt", "text", "label")) == ("09", "9", "10", "1" * 5000)
 
 
 def test_long_texts_are_taken_apart_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_examples, "_CHARACTERS", 25)
+    monkeypatch.setattr(sources, "_CHARACTERS", 25)
     texts = [Document("x" * 10, None, Path("f"), "", 0.0) for _ in range(7)]
-    assert [len(some) for some in text_examples._portions(texts)] == [3, 3, 1]
+    assert [len(some) for some in sources._portions(texts)] == [3, 3, 1]
 
 
 SIZES = ["1e999", "-1", "9" * 30, "9" * 5000, "true", "2.0", '"3"', "null", "[" * 3000]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from embexp.cli import commands
 from embexp.data.columns import Columns
-from embexp.data.files.printed_lists import are_lists, values_of
+from embexp.data.files.dialect import are_lists, values_of_list
 from embexp.data.scan import Scan, encode_in_memory, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
@@ -37,27 +37,27 @@ def as_tokens(found: list[Any]) -> list[str | None]:
 
 @given(st.lists(values, max_size=5))
 def test_pythons_lists(found: list[Any]) -> None:
-    assert values_of(str(found)) == as_tokens(ast.literal_eval(str(found))) == as_tokens(found)
-    assert values_of(str(tuple(found))) == as_tokens(found)
-    assert values_of(f"  {found}\n") == as_tokens(found)
+    assert values_of_list(str(found)) == as_tokens(ast.literal_eval(str(found))) == as_tokens(found)
+    assert values_of_list(str(tuple(found))) == as_tokens(found)
+    assert values_of_list(f"  {found}\n") == as_tokens(found)
 
 
 @given(st.sets(st.integers() | texts, max_size=5))
 def test_pythons_sets(found: set[Any]) -> None:
-    assert values_of(str(found)) == as_tokens(list(found))
-    assert values_of(str(frozenset(found))) == as_tokens(list(frozenset(found)))
+    assert values_of_list(str(found)) == as_tokens(list(found))
+    assert values_of_list(str(frozenset(found))) == as_tokens(list(frozenset(found)))
 
 
 @given(st.lists(values, max_size=5), st.booleans(), st.sampled_from([None, (",", ":"), (" , ", ":")]))
 def test_jsons_lists(found: list[Any], escapes: bool, separators: Any) -> None:
     text = json.dumps(found, ensure_ascii=escapes, separators=separators)
-    assert values_of(text) == as_tokens(json.loads(text))
+    assert values_of_list(text) == as_tokens(json.loads(text))
 
 
 @given(st.lists(st.integers(-(2**62), 2**62), max_size=40) | st.lists(texts.filter(lambda text: "\0" not in text)))
 def test_numpys_arrays(found: list[Any]) -> None:
     text = str(np.array(found, object if found and isinstance(found[0], str) else None))
-    assert values_of(text) == as_tokens(found)
+    assert values_of_list(text) == as_tokens(found)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_numpys_arrays(found: list[Any]) -> None:
     ],
 )
 def test_other_forms(text: str, expected: list[str | None]) -> None:
-    assert values_of(text) == expected
+    assert values_of_list(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_other_forms(text: str, expected: list[str | None]) -> None:
     ],
 )
 def test_what_is_no_list(text: str) -> None:
-    assert values_of(text) is None
+    assert values_of_list(text) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_is_no_list(text: str) -> None:
 def test_a_long_text_is_read_once(piece: str) -> None:
     """Any reading that takes more than linear time would not end."""
     for text in (f"[{piece * 200_000}]", f"['{piece * 200_000}x]", f"[{piece * 200_000}x'"):
-        values_of(text)
+        values_of_list(text)
 
 
 def test_lists_are_recognized() -> None:

@@ -15,7 +15,7 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
-from embexp.fields.texts import text_examples
+from embexp.fields.texts import sources
 from embexp.fields.texts.specs import SkipGram
 from embexp.fields.texts.texts import Corpus
 from embexp.specs.data import Split
@@ -180,8 +180,8 @@ def test_memory_is_bounded_by_cutting_a_long_text(tmp_path: Path) -> None:
     path = write([[f"w{i % 9}" for i in range(50_000)]], tmp_path)
     data = SkipGram(path=str(path), context_window=5, **PLAIN)  # type: ignore[arg-type]
     corpus = Corpus(Path(str(data.path)), "text", None)
-    vocabulary = text_examples.vocabulary_of(data, corpus, lambda what, part: None)
-    sizes = [len(labels) for _, labels, _ in text_examples.Pairs(data, corpus, vocabulary).chunks()]
+    vocabulary = sources.vocabulary_of(data, corpus, lambda what, part: None)
+    sizes = [len(labels) for _, labels, _ in sources.Pairs(data, corpus, vocabulary).chunks()]
     assert len(sizes) == 4
     assert max(sizes) <= 16_384 * 10
 
@@ -190,7 +190,7 @@ def test_memory_is_bounded_by_cutting_a_long_text(tmp_path: Path) -> None:
 def test_the_library_of_this_python(tmp_path: Path) -> None:
     data = SkipGram()
     corpus = Corpus(None, "text", None)
-    vocabulary = text_examples.vocabulary_of(data, corpus, lambda what, part: None)
+    vocabulary = sources.vocabulary_of(data, corpus, lambda what, part: None)
     assert 3_000 < vocabulary.size < 30_000
     assert vocabulary.tokens()[0] == "the"
     assert source_of(data).digest(columns(), cache=tmp_path) == source_of(data).digest(columns(), cache=tmp_path)

@@ -18,13 +18,13 @@ from embexp.data import numbers
 from embexp.data.columns import columns_of
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
-from embexp.freezing import policies
-from embexp.freezing.policies import RowFacts
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.run import data_of
 from embexp.specs.tables import Feature, RowType
 from embexp.system.parallel import quiet
+from embexp.training.freezing import policies
+from embexp.training.freezing.policies import RowFacts
 from embexp.vectors import quality, stored
 from embexp.vectors.file_source import open_vectors
 from tests.fuzz import configs, corpus

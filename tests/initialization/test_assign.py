@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.initialization.assign import assign_rows, chunks
+from embexp.initialization.method import assign_rows, chunks
 from embexp.tables.table import EmbeddingTable
 
 
@@ -70,7 +70,7 @@ def test_a_mapped_file_gets_into_a_table(tmp_path: Path, dim: int) -> None:
 
 MEMORY = """
 import sys, numpy as np
-from embexp.initialization.assign import assign_rows
+from embexp.initialization.method import assign_rows
 from embexp.system.machine import PeakMemory
 from embexp.tables.table import EmbeddingTable
 class Mapped:

@@ -16,8 +16,7 @@ import tensorflow as tf
 from embexp import initialization
 from embexp.errors import RunError
 from embexp.initialization import constant, placeholder_feed, variable_load
-from embexp.initialization.assign import AssignInSession
-from embexp.initialization.method import Source
+from embexp.initialization.method import AssignInSession, Source
 from embexp.initialization.scaffolding import scaffold
 from embexp.specs.inits import ConstantInGraph
 

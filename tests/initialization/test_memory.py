@@ -16,7 +16,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 from embexp.initialization import placeholder_feed, variable_load
-from embexp.initialization.assign import AssignInSession
+from embexp.initialization.method import AssignInSession
 from embexp.initialization.scaffolding import scaffold
 from embexp.system.machine import PeakMemory
 from embexp.tables.table import EmbeddingTable

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import embexp
-from embexp.records import identity
+from embexp.records import manifest
 from embexp.specs.strategies import CPU, TPU, Mirrored, OneDNN, Reproducible, TPUSimulator
 from embexp.system import machine
 
@@ -19,8 +19,8 @@ def run_id() -> Callable[..., str]:
 
     def found(strategy: Any, code: str | None = None, **others: Any) -> str:
         changed = spec.model_copy(update={"strategy": strategy, **others})
-        content = identity.content_id(changed, "digest of the data")
-        return identity.identity(changed.strategy, content, code, {"data": "digest of the data"}).run_id
+        content = manifest.content_id(changed, "digest of the data")
+        return manifest.identity(changed.strategy, content, code, {"data": "digest of the data"}).run_id
 
     return found
 
@@ -113,7 +113,7 @@ def test_portable_kernels_are_a_part_before_they_are_chosen(
 
 def test_a_run_may_go_on_elsewhere_but_not_with_other_code() -> None:
     spec = embexp.compose([])
-    here, there = (identity.Identity("content", "code", {}, pieces, True, {}, {}) for pieces in (2, 4))
-    other = identity.identity(spec.strategy, "content", "other code", {})
+    here, there = (manifest.Identity("content", "code", {}, pieces, True, {}, {}) for pieces in (2, 4))
+    other = manifest.identity(spec.strategy, "content", "other code", {})
     assert here.run_id != there.run_id
     assert here.continued == there.continued != other.continued

@@ -10,9 +10,9 @@ import pytest
 
 import embexp
 from embexp.errors import ConfigError, NotARunError, RunError
-from embexp.records import inventory, output_directory
+from embexp.records import inventory, outputs
 from embexp.records.folder import RunFolder
-from embexp.records.output_directory import OutputDirectory
+from embexp.records.outputs import OutputDirectory
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from tests.locked import held_elsewhere
@@ -26,7 +26,7 @@ def spec() -> RunSpec:
 
 
 def use(path: Path, spec: RunSpec, existing: Existing = Existing.REFUSE) -> OutputDirectory:
-    with output_directory.opened(path, spec, existing) as found:
+    with outputs.opened_directory(path, spec, existing) as found:
         assert found.path.is_dir()
         assert RunFolder(found.path).lock.writer()
         assert RunFolder(found.path).recorded_spec().seed == spec.seed
@@ -214,7 +214,7 @@ def test_what_belongs_before_the_spec_is_there_when_the_spec_is(spec: RunSpec, t
 
     with (
         pytest.raises(KeyboardInterrupt),
-        output_directory.opened(tmp_path / "run", spec, Existing.REFUSE, before=interrupted),
+        outputs.opened_directory(tmp_path / "run", spec, Existing.REFUSE, before=interrupted),
     ):
         pass
 

@@ -18,10 +18,9 @@ import pytest
 
 from embexp.errors import NotARunError
 from embexp.reports.collected import collect, varying
-from embexp.reports.formats import as_csv, as_json
 from embexp.reports.page import of_runs
 from embexp.reports.record import Status
-from embexp.reports.report import report, run_columns
+from embexp.reports.report import as_csv, as_json, report, run_columns
 from embexp.specs.tasks import Direction
 from embexp.system import locks
 from tests.reports.made_runs import ledger, run, spec, sweep

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from embexp.reports import formats
+from embexp.reports import report
 from embexp.reports.collected import collect
 from tests.reports.made_runs import ledger, sweep
 
 
 def finished(directory: Path) -> list[str]:
     text = io.StringIO()
-    formats.write_reports(directory, Console(file=text, width=120), lambda _: [])
+    report.write_reports(directory, Console(file=text, width=120), lambda _: [])
     return text.getvalue().splitlines()
 
 
@@ -36,7 +36,7 @@ def test_a_terminal_says_what_is_done_before_and_after_the_table(tmp_path: Path)
     text = io.StringIO()
     folder = sweep(tmp_path, optimizers={"sgd": [2.0], "adam": [1.0]})
     console = Console(file=text, width=120, force_terminal=True)
-    formats.write_reports(folder, console, lambda _: [])
+    report.write_reports(folder, console, lambda _: [])
     words = ("comparing the runs", "validation rmse", "making maps of tables for report.html", "writing report.html")
     places = [text.getvalue().index(each) for each in words]
     assert places == sorted(places)
@@ -65,7 +65,7 @@ def test_a_report_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(formats, "write_page", full)
+    monkeypatch.setattr(report, "write_page", full)
     lines = finished(folder)
     assert lines[-2] == f"warning: the report can't be written to {folder}: No space left on device"
     assert lines[-1] == f"results in {folder / 'sweep.csv'}"

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from embexp.errors import RunError
 from embexp.records import inventory
-from embexp.reports import formats, page
+from embexp.reports import page
 from embexp.reports.record import Record, Status
-from embexp.reports.report import Report, report, tabulate
+from embexp.reports.report import _LATEX, Report, as_csv, as_json, as_latex, latex, report, tabulate
 from embexp.specs.tasks import Direction
 from embexp.system import printable
 from tests.reports.made_runs import ledger, run, spec, sweep
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
-UNESCAPED = {escaped: plain for plain, escaped in formats._LATEX.items()}
+UNESCAPED = {escaped: plain for plain, escaped in _LATEX.items()}
 
 
 def record(number: int, text: str, value: float) -> Record:
@@ -36,7 +36,7 @@ def record(number: int, text: str, value: float) -> Record:
 @given(st.lists(st.tuples(TEXTS, st.floats()), min_size=2, max_size=5))
 def test_csv_reads_back(rows: list[tuple[str, float]]) -> None:
     found = tabulate([record(number, text, value) for number, (text, value) in enumerate(rows)])
-    text = formats.as_csv(found, by_number=True)
+    text = as_csv(found, by_number=True)
     read = list(csv.DictReader(io.StringIO(text, newline="")))
     assert [_unquoted(row["reason"]) for row in read] == [printable.one_line(text) for text, _ in rows]
     assert [repr(float(row["validation rmse"])) for row in read] == [repr(value) for _, value in rows]
@@ -68,15 +68,15 @@ def _unquoted(cell: str) -> str:
 )
 def test_no_cell_is_computed_by_a_spreadsheet_or_obeyed_by_a_terminal(text: str, cell: str) -> None:
     found = tabulate([record(0, text, -1.5), record(1, "other", 0.5)])
-    rows = list(csv.DictReader(io.StringIO(formats.as_csv(found, by_number=True), newline="")))
+    rows = list(csv.DictReader(io.StringIO(as_csv(found, by_number=True), newline="")))
     assert (rows[0]["reason"], rows[0]["key"], rows[0]["validation rmse"]) == (cell, cell, "-1.5")
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", formats.as_latex(found))
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", as_latex(found))
 
 
 @given(st.lists(st.tuples(TEXTS, st.floats()), min_size=2, max_size=5))
 def test_json_reads_back(rows: list[tuple[str, float]]) -> None:
     found = tabulate([record(number, text, value) for number, (text, value) in enumerate(rows)])
-    content = json.loads(formats.as_json(found, by_number=True), parse_constant=pytest.fail)
+    content = json.loads(as_json(found, by_number=True), parse_constant=pytest.fail)
     assert [job["reason"] for job in content["jobs"]] == [text for text, _ in rows]
     for job, (_, value) in zip(content["jobs"], rows, strict=True):
         assert job["metrics"]["validation rmse"] == (value if abs(value) < float("inf") else None)
@@ -84,7 +84,7 @@ def test_json_reads_back(rows: list[tuple[str, float]]) -> None:
 
 @given(TEXTS | st.text('\\{}$&#%_^~<>|"±–… a', max_size=20) | st.text("-,'`!?{–", max_size=8))
 def test_latex_has_no_command_that_is_not_an_escape(text: str) -> None:
-    escaped = formats.latex(text)
+    escaped = latex(text)
     assert not any(joined in escaped for joined in ("--", ",,", "''", "``", "!`", "?`"))
     escaped = re.sub(r"(?<=[-,'`!?])\{\}", "", escaped)
     parts = re.split(
@@ -96,7 +96,7 @@ def test_latex_has_no_command_that_is_not_an_escape(text: str) -> None:
 
 def test_a_latex_table(tmp_path: Path) -> None:
     sweep(tmp_path, optimizers={"sgd_1": [1.0, 1.2, 1.1], "adam&co": [0.9, 1.0, 1.05]})
-    lines = formats.as_latex(report(tmp_path)).splitlines()
+    lines = as_latex(report(tmp_path)).splitlines()
     assert lines[1] == r"\begin{tabular}{lrrrlrrr}"
     assert [line for line in lines if line.startswith("\\") and " & " not in line][1:] == [
         r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}",
@@ -111,21 +111,21 @@ def test_a_latex_table(tmp_path: Path) -> None:
 def test_a_latex_row_never_begins_an_argument(tmp_path: Path) -> None:
     for number in range(2):
         run(tmp_path / f"[{number}]", spec(train__steps=number), validation={"rmse": 1.0 + number})
-    body = [line for line in formats.as_latex(report(tmp_path)).splitlines() if line.endswith(r" \\")]
+    body = [line for line in as_latex(report(tmp_path)).splitlines() if line.endswith(r" \\")]
     assert body[1].startswith("{[0]} & ")
 
 
 def test_latex_without_results(tmp_path: Path) -> None:
     ledger(tmp_path, [{"state": "failed", "reason": "no"}])
     with pytest.raises(RunError, match="no run has ended normally"):
-        formats.as_latex(report(tmp_path))
+        as_latex(report(tmp_path))
 
 
 def test_the_files_of_a_sweep(tmp_path: Path) -> None:
     """The columns that sweep.csv and sweep.json have always had, in the order of the jobs."""
     folder = sweep(tmp_path / "s", optimizers={"sgd": [2.0, 1.0]})
     found = report(folder)
-    rows = list(csv.reader(io.StringIO(formats.as_csv(found, by_number=True))))
+    rows = list(csv.reader(io.StringIO(as_csv(found, by_number=True))))
     names = ["test rmse", "test mae", "test loss", "validation rmse", "validation mae", "validation loss", "train loss"]
     assert rows[0] == [
         "number",
@@ -157,14 +157,14 @@ def test_the_files_of_a_sweep(tmp_path: Path) -> None:
         "",
         "",
     ]
-    content = json.loads(formats.as_json(found, by_number=True))
+    content = json.loads(as_json(found, by_number=True))
     assert [job["number"] for job in content["jobs"]] == [0, 1]
     assert content["jobs"][0]["overrides"] == {"optimizer": "sgd", "seed": "0"}
     assert content["best"] == "1"
     [mean] = content["means"]
     assert (mean["overrides"], mean["jobs"]) == ({}, 2)
     assert mean["metrics"]["test rmse"]["mean"] == 1.6
-    assert [row[0] for row in csv.reader(io.StringIO(formats.as_csv(found)))] == ["number", "1", "0"]
+    assert [row[0] for row in csv.reader(io.StringIO(as_csv(found)))] == ["number", "1", "0"]
 
 
 def test_a_changed_record_is_marked_everywhere(tmp_path: Path) -> None:
@@ -186,9 +186,9 @@ def test_a_changed_record_is_marked_everywhere(tmp_path: Path) -> None:
     assert (rows[0], rows[2], rows[3]) == ("changed: summary.json", "intact", None)
     assert rows[1].startswith("changed: inventory.json (its digest is ")
     assert rows[1] == next(row["record"] for row in report(folder / "1"))
-    [read] = [row for row in csv.DictReader(io.StringIO(formats.as_csv(found))) if row["number"] == "0"]
+    [read] = [row for row in csv.DictReader(io.StringIO(as_csv(found))) if row["number"] == "0"]
     assert read["record"] == "changed: summary.json"
-    assert json.loads(formats.as_json(found, by_number=True))["jobs"][2]["record"] == "intact"
+    assert json.loads(as_json(found, by_number=True))["jobs"][2]["record"] == "intact"
     text = str(found)
     assert text.splitlines()[0].split()[-2:] == ["record", "seconds"]
     assert "warning: the record of job 0 was changed since it ended (changed: summary.json); embexp verify" in text
@@ -199,5 +199,5 @@ def test_a_changed_record_is_marked_everywhere(tmp_path: Path) -> None:
 
 def test_an_empty_report() -> None:
     found = Report((), (), (), (), ())
-    assert len(formats.as_csv(found).splitlines()) == 1
-    assert json.loads(formats.as_json(found))["jobs"] == []
+    assert len(as_csv(found).splitlines()) == 1
+    assert json.loads(as_json(found))["jobs"] == []

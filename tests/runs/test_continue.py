@@ -12,6 +12,7 @@ import pytest
 import embexp
 from embexp.cli.commands import main
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
+from embexp.specs.tasks import Direction
 
 QUIET = ("output.plots=false", "output.tensorboard=false", "output.baselines=false")
 COLUMNS = "user,item,age,size,label"
@@ -199,11 +200,12 @@ def test_what_does_not_fit_the_parent_is_told_at_once_and_nothing_is_written(
         ("log_loss", [0.1, 0.3], False),  # not what early stopping watches
     ],
 )
-def test_a_parent_that_is_better_is_told(tuesday: Path, metric: str, interval: list[float], warned: bool) -> None:
+def test_a_parent_that_is_better_is_told(metric: str, interval: list[float], warned: bool) -> None:
     from embexp.runs import continued
 
     changed = {"test": {metric: {"value": sum(interval) / 2, "interval": interval}}}
-    assert bool(list(continued.warnings(changed, embexp.load_run(tuesday).spec))) == warned
+    assert bool(list(continued.warnings(changed, "accuracy", Direction.HIGHER))) == warned
+    assert not list(continued.warnings(changed, metric, None))
 
 
 def test_earlier_examples_are_mixed_in(folder: Path, tuesday: Path) -> None:

@@ -17,7 +17,7 @@ from embexp.config import composition
 from embexp.errors import ConfigError, NotARunError, RunError
 from embexp.fields.graphs import queries
 from embexp.fields.graphs.new_entities import Comparison, summarise
-from embexp.records import identity
+from embexp.records import manifest
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import experiment, runs_compared, verification
@@ -294,7 +294,7 @@ def test_new_entities_are_part_of_an_id(graph: Path) -> None:
     triples = embexp.compose(["experiment=knowledge_graph", f"data.path={graph}"])
     whole = embexp.compose(words(graph))
     new = triples.model_copy(update={"data": whole.study.runs(whole, Path())["full"].data})
-    assert identity.content_id(new, "digest") != identity.content_id(triples, "digest")
+    assert manifest.content_id(new, "digest") != manifest.content_id(triples, "digest")
 
 
 def test_the_plan_shows_each_run(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import embexp
 from embexp.errors import CommandLineError, DataError, UsageError, VocabularyError
-from embexp.fields.recommendation import cold_starts, command
+from embexp.fields.recommendation import command, recommending
 from embexp.runs import run as single
 from embexp.runs.finished import Run, load_run
 
@@ -115,8 +115,8 @@ def test_a_model_of_histories_computes_new_users(by_history: Run) -> None:
 
 def least_squares(vectors: np.ndarray, own: list[int]) -> np.ndarray:
     """Those of Hu et al., solved as such: a row for each item of the user, for each of all, and for the penalty."""
-    weight, unit = cold_starts.UNOBSERVED[1], np.mean(np.sum(vectors**2, axis=1))
-    ridge = np.sqrt(cold_starts.PENALTIES[1] * unit) * np.eye(vectors.shape[1])
+    weight, unit = recommending.UNOBSERVED[1], np.mean(np.sum(vectors**2, axis=1))
+    ridge = np.sqrt(recommending.PENALTIES[1] * unit) * np.eye(vectors.shape[1])
     targets = np.concatenate([np.ones(len(own)), np.zeros(len(vectors) + len(ridge))])
     rows = np.concatenate([vectors[own], np.sqrt(weight) * vectors, ridge])
     return np.asarray(np.linalg.lstsq(rows, targets, rcond=None)[0])
@@ -175,4 +175,4 @@ def test_the_command_reads_items_and_files(by_history: Run, tmp_path: Path, caps
     for text, message in (("user,item,stars\nann,i0,1\n", "no row is"), ("user,item,stars\nann,i0,much\n", "'stars'")):
         file.write_text(text)
         with pytest.raises(DataError, match=message):
-            cold_starts.read_histories(by_history, str(file))
+            recommending.read_histories(by_history, str(file))

@@ -14,7 +14,7 @@ import tensorflow as tf
 import embexp
 from embexp import checkpoints
 from embexp.errors import CheckpointError, ConfigError, DataError
-from embexp.records import identity
+from embexp.records import manifest
 from embexp.runs import run as single
 from embexp.specs.running import Restoring
 from tests import checkpoint_values, short_runs
@@ -143,8 +143,8 @@ def test_frozen_rows_are_compared_with_what_was_restored(run: Run, first: single
 def test_ids_are_of_what_is_restored() -> None:
     spec: Any = embexp.compose([])
     restoring = spec.model_copy(update={"restore": Restoring(path="x")})
-    one, other = (identity.content_id(restoring, "data", restored_digest=each) for each in ("a", "b"))
-    assert len({one, other, identity.content_id(spec, "data")}) == 3
-    assert one == identity.content_id(
+    one, other = (manifest.content_id(restoring, "data", restored_digest=each) for each in ("a", "b"))
+    assert len({one, other, manifest.content_id(spec, "data")}) == 3
+    assert one == manifest.content_id(
         spec.model_copy(update={"restore": Restoring(path="elsewhere")}), "data", restored_digest="a"
     )

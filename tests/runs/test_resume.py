@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.checkpoints import store
-from embexp.checkpoints.paths import plain_path
+from embexp.checkpoints.store import plain_path
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError, NotARunError, RunError
 from embexp.records.folder import RunFolder

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.records import identity
+from embexp.records import manifest
 from embexp.runs import finished as exporting
 from embexp.runs import run as single
 from embexp.specs.run import inert_settings
@@ -122,4 +122,4 @@ def test_the_key_is_no_part_of_older_ids() -> None:
     del older["train"]["standardize_labels"]  # as an earlier version recorded it
     read = embexp.RunSpec.model_validate(older)
     assert read == plain
-    assert identity.content_id(plain, "data") != identity.content_id(standardized, "data")
+    assert manifest.content_id(plain, "data") != manifest.content_id(standardized, "data")

@@ -151,9 +151,9 @@ def test_shares_of_two_columns_of_a_hashed_table_are_those_of_the_file(
 
 
 def test_sizes_are_known_before_the_data_is_read(log: Path) -> None:
-    from embexp.vectors.pretrained import checks
+    from embexp.vectors.pretrained import aligned
 
-    assert checks.rows(spec_of(log)) == {"user": None, "item": 8, "age": None, "wide": 4}
+    assert aligned.known_rows(spec_of(log)) == {"user": None, "item": 8, "age": None, "wide": 4}
     rows = prepare(spec_of(log)).tables.rows
     assert (rows["item"], rows["wide"], rows["age"]) == (8, 4, 6)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from embexp.records import identity
+from embexp.records import manifest
 from embexp.specs.data import CSV, Fill, NumericColumn, Transform
 
 
@@ -64,7 +64,7 @@ def test_what_does_not_fit_is_refused(dense: Any, words: str) -> None:
 
 def test_the_order_of_columns_and_their_settings_decide_the_run(spec_of_csv: Any) -> None:
     ids = [
-        identity.content_id(spec_of_csv(dense), "digest")
+        manifest.content_id(spec_of_csv(dense), "digest")
         for dense in (["a", "b"], {"a": {}, "b": {}}, {"a": "log1p", "b": {}}, {"b": {}, "a": "log1p"})
     ]
     assert ids[0] == ids[1]

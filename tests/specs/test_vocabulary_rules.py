@@ -9,7 +9,7 @@ import pytest
 import embexp
 from embexp.data.columns import columns_of
 from embexp.errors import ConfigError
-from embexp.records import identity
+from embexp.records import manifest
 from embexp.specs import run
 from embexp.specs.vocabularies import SettledRules
 
@@ -131,9 +131,9 @@ def test_sources_with_vocabularies_of_their_own() -> None:
 
 
 def test_rules_decide_the_run_and_their_defaults_do_not() -> None:
-    plain = identity.content_id(spec_of(), "digest")
+    plain = manifest.content_id(spec_of(), "digest")
     own = {"user": {"dim": 4, "vocabulary": {"unknown": None}}}
-    assert identity.content_id(spec_of(own, vocabulary={"missing": "oov", "oov_buckets": 1}), "digest") == plain
+    assert manifest.content_id(spec_of(own, vocabulary={"missing": "oov", "oov_buckets": 1}), "digest") == plain
     # Ids stay what they are from 0.2.0 on.
     assert plain == "8679a8a7b7fac2c03873b4499b659a05c3613e2e5e149b577645398f0ddda469"
     for changes in (
@@ -141,4 +141,4 @@ def test_rules_decide_the_run_and_their_defaults_do_not() -> None:
         {"tables": {"user": {"dim": 4, "vocabulary": {"hash_buckets": 5}}}},
         {"features": {"user": {"table": "user", "buckets": {"quantiles": 5}}}},
     ):
-        assert identity.content_id(spec_of(**changes), "digest") != plain
+        assert manifest.content_id(spec_of(**changes), "digest") != plain

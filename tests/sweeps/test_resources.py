@@ -11,7 +11,7 @@ from embexp.config import composition
 from embexp.errors import ConfigError
 from embexp.specs.running import Launching
 from embexp.specs.strategies import CPU, MultiWorker
-from embexp.sweeps import planning, processes, resources
+from embexp.sweeps import engines, planning, processes
 from embexp.sweeps.engines import Engine
 
 PAIR = MultiWorker(workers=2)
@@ -91,7 +91,7 @@ def test_workers_share_the_cores_of_their_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(processes.machine, "cores", lambda: 12)
-    assert resources.with_share(strategy, engine, at_once).intra_op_threads == threads
+    assert engines.with_share(strategy, engine, at_once).intra_op_threads == threads
 
 
 def test_a_core_for_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints.paths import plain_path
+from embexp.checkpoints.store import plain_path
 
 _VARYING = {
     *(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
-from embexp.fields.recommendation import cold_starts
+from embexp.fields.recommendation import recommending
 
 
 @settings(max_examples=25, deadline=None)
@@ -21,7 +21,7 @@ def test_a_user_is_the_weighted_least_squares_solution(seed: int, unobserved: fl
     chosen = [np.sort(generator.choice(items, length, replace=False)) for length in lengths]
     lists = ListColumn(np.concatenate([np.empty(0, np.int64), *chosen]), np.concatenate([[0], np.cumsum(lengths)]))
 
-    found = cold_starts.folded_in(vectors, lists, unobserved, penalty)
+    found = recommending.folded_in(vectors, lists, unobserved, penalty)
 
     wide = vectors.astype(np.float64)
     ridge = np.sqrt(penalty * (wide**2).sum(axis=1).mean()) * np.eye(dim)
@@ -36,9 +36,9 @@ def test_many_users_at_once_are_those_one_by_one(monkeypatch: pytest.MonkeyPatch
     generator = np.random.default_rng(0)
     vectors = generator.standard_normal((20, 4)).astype(np.float32)
     lists = ListColumn(generator.integers(0, 20, 60), np.arange(0, 61, 5))
-    whole = cold_starts.folded_in(vectors, lists, 0.1, 10.0)
-    monkeypatch.setattr(cold_starts, "_USERS_AT_ONCE", 5)
-    assert cold_starts.folded_in(vectors, lists, 0.1, 10.0).tobytes() == whole.tobytes()
+    whole = recommending.folded_in(vectors, lists, 0.1, 10.0)
+    monkeypatch.setattr(recommending, "_USERS_AT_ONCE", 5)
+    assert recommending.folded_in(vectors, lists, 0.1, 10.0).tobytes() == whole.tobytes()
 
 
 def _ridge(content: np.ndarray, learned: np.ndarray, weights: np.ndarray, penalty: float) -> np.ndarray:
@@ -56,7 +56,7 @@ def test_the_map_is_the_ridge_regression_that_predicts_left_out_items_best() -> 
     generator = np.random.default_rng(1)
     content, counts = generator.standard_normal((24, 5)), generator.integers(1, 40, 24)
     learned = content @ generator.standard_normal((5, 3)) + generator.standard_normal((24, 3)) + 2
-    fitted = cold_starts.content_map(content, learned, counts)
+    fitted = recommending.content_map(content, learned, counts)
 
     weights = np.log1p(counts)
     others = generator.standard_normal((4, 5))
@@ -76,8 +76,8 @@ def test_the_map_is_the_ridge_regression_that_predicts_left_out_items_best() -> 
 
 def test_lengths_are_one_but_for_the_bias() -> None:
     vectors = np.array([[3, 4, 7], [0, 0, -1]], np.float32)
-    assert cold_starts.of_length_one(vectors, bias=True).tolist() == [
+    assert recommending.of_length_one(vectors, bias=True).tolist() == [
         [0.6000000238418579, 0.800000011920929, 7],
         [0, 0, -1],
     ]
-    assert np.linalg.norm(cold_starts.of_length_one(vectors, bias=False), axis=1) == pytest.approx([1, 1])
+    assert np.linalg.norm(recommending.of_length_one(vectors, bias=False), axis=1) == pytest.approx([1, 1])

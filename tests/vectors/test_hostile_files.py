@@ -21,9 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from embexp.data.vocabularies.vocabulary import token_lines
 from embexp.errors import DataError
 from embexp.system import compressed
-from embexp.vectors import array_files, columnar, stored, word_vectors
+from embexp.vectors import array_files, columnar, word_vectors
 from embexp.vectors.file_source import open_vectors
 
 VALUES = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -353,7 +354,7 @@ def test_a_fifo_of_tokens(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", VALUES)
     refused(tmp_path / "v.npy", "tokens: found a FIFO, expected a file", tokens_file=tmp_path / "tokens")
     with pytest.raises(DataError, match="found a FIFO, expected a file"):
-        stored.token_lines(tmp_path / "tokens")
+        token_lines(tmp_path / "tokens")
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:

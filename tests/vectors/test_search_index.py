@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from embexp.errors import RunError
-from embexp.vectors import search_index
+from embexp.vectors import neighbors
 
 ROWS, DIM, QUERIES = 2_500, 12, 200
 
@@ -40,10 +40,10 @@ def test_an_index_has_the_recall_that_it_says(
     exact: bool, rows: np.ndarray, queries: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faiss = pytest.importorskip("faiss")
-    monkeypatch.setattr(search_index, "_SECONDS", 0.0)
+    monkeypatch.setattr(neighbors, "_SECONDS", 0.0)
     if not exact:
-        monkeypatch.setattr(search_index, "_EXACT", 10)
-    found = search_index.build(rows, queries, recall=0.95)
+        monkeypatch.setattr(neighbors, "_EXACT", 10)
+    found = neighbors.build_index(rows, queries, recall=0.95)
     assert (found.form == "Flat") == exact
     asked = queries[1::2]
     own = recall(rows, asked, found.index.search(asked, 10, found.effort))
@@ -78,35 +78,35 @@ class Partial:
 def test_it_takes_the_least_effort_that_is_enough(
     asked: float, rows: np.ndarray, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_index, "_forms", lambda *_: iter([Partial]))
-    monkeypatch.setattr(search_index, "_SECONDS", 0.0)
-    monkeypatch.setattr(search_index.metadata, "version", lambda _: "0")
-    found = search_index.build(rows, queries, recall=asked)
+    monkeypatch.setattr(neighbors, "_forms", lambda *_: iter([Partial]))
+    monkeypatch.setattr(neighbors, "_SECONDS", 0.0)
+    monkeypatch.setattr(neighbors.metadata, "version", lambda _: "0")
+    found = neighbors.build_index(rows, queries, recall=asked)
     assert found.effort == {"found": int(np.ceil(10 * asked))}
     assert found.recall == pytest.approx(np.ceil(10 * asked) / 10)
 
 
 def test_a_recall_that_is_not_reached(rows: np.ndarray, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_index, "_forms", lambda *_: iter([Partial]))
+    monkeypatch.setattr(neighbors, "_forms", lambda *_: iter([Partial]))
     with pytest.raises(RunError, match=r"recall@10 is 0\.9000 .* less than the 0\.99 .*lower recall"):
-        search_index.build(rows, queries)
+        neighbors.build_index(rows, queries)
 
 
 def test_equal_rows_stand_for_each_other(rows: np.ndarray, queries: np.ndarray) -> None:
     """The second copies of rows are as good as the first."""
     doubled = np.concatenate([rows[:100], rows[:100]])
-    least, _ = search_index.exact(doubled, queries, 10)
+    least, _ = neighbors.exact_search(doubled, queries, 10)
     scores = queries.astype(np.float64) @ doubled.astype(np.float64).T
     np.testing.assert_allclose(least, np.sort(scores, axis=1)[:, -10], rtol=1e-6)
     second = 100 + np.argsort(-scores[:, :100], axis=1)[:, :5]
-    assert search_index._hits(doubled, queries, np.concatenate([second, second - 100], axis=1), least).mean() == 1
-    assert search_index._hits(doubled, queries, np.full((QUERIES, 10), -1), least).mean() == 0
+    assert neighbors._hits(doubled, queries, np.concatenate([second, second - 100], axis=1), least).mean() == 1
+    assert neighbors._hits(doubled, queries, np.full((QUERIES, 10), -1), least).mean() == 0
 
 
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    told = search_index.missing()
+    told = neighbors.missing_faiss()
     assert told is not None
     assert told.endswith("which is not installed: pip install faiss-cpu")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
-    assert search_index.missing() is None
+    assert neighbors.missing_faiss() is None

@@ -201,8 +201,8 @@ def _overrides(before: Sequence[str], word: str) -> Iterable[str]:
 
 def _composed(words: Sequence[str], options: Mapping[str, str]) -> tuple[Folders, Outline]:
     """The folders of configs, and the config that the words of a command line compose so far."""
-    from embexp.config import own_fields, patterns
-    from embexp.config.folders import find, outline
+    from embexp.config import patterns
+    from embexp.config.folders import find, outline, take_in_fields
 
     user = options.get("--config-dir")
     try:
@@ -211,7 +211,7 @@ def _composed(words: Sequence[str], options: Mapping[str, str]) -> tuple[Folders
         folders = find()
     given = [word.strip("'\"").replace("\\", "") for word in words]
     with contextlib.suppress(ConfigError):
-        folders = own_fields.take_in(folders, options.get("--config-name", "config"), given, _refusal(folders))
+        folders = take_in_fields(folders, options.get("--config-name", "config"), given, _refusal(folders))
     pairs = (word.strip("'\"").lstrip("+").partition("=") for word in words if not word.startswith("-"))
     chosen = {key: value.partition(",")[0] for key, _, value in pairs if folders.is_group(key.partition("@")[0])}
     found = outline(folders, options.get("--config-name", "config"), chosen)

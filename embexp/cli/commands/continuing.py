@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     texts = [*options.overrides, *(each for each in options.data if _is_override(each))]
     from embexp.config import composition, continuing, hydra_job
     from embexp.config.named_code import Permission
-    from embexp.records import output_directory
+    from embexp.records import outputs
     from embexp.records.folder import RunFolder, check_code, named_functions
     from embexp.specs import tracking
     from embexp.specs.running import Existing
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with (
             workers.telling(spec.strategy),
-            output_directory.opened(directory, spec, existing, warn=commands.warn) as found,
+            outputs.opened_directory(directory, spec, existing, warn=commands.warn) as found,
         ):
             print(f"{spec.name} in {found.path}{found.why}, from {options.directory}", flush=True)
             return exit_status((resumed if found.continues else run_with_log)(spec, found.path))

@@ -141,9 +141,9 @@ def _faults(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _faults_of_index(options: argparse.Namespace) -> Iterator[str]:
-    from embexp.vectors import search_index
+    from embexp.vectors import neighbors
 
-    if fault := search_index.missing():
+    if fault := neighbors.missing_faiss():
         yield fault
     if options.recall is not None and not re.fullmatch(r"0?\.\d*[1-9]\d*|1(\.0*)?", options.recall):
         yield f"--recall {options.recall}: it must be a number above 0 and at most 1, such as 0.99"

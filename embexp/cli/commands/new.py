@@ -22,9 +22,8 @@ from embexp.system.printable import print
 if TYPE_CHECKING:
     import argparse
 
-    from embexp.cli import column_uses
-    from embexp.cli.column_uses import Use
-    from embexp.cli.first_experiment import Recognised
+    from embexp.cli import first_experiment
+    from embexp.cli.first_experiment import Recognised, Use
     from embexp.data.files.samples import ColumnFacts, Sample
     from embexp.specs.run import RunSpec
 
@@ -104,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.switches("--force")
     options = parser.parse(arguments, _which_data)
     options.data = options.data or options.file
-    from embexp.cli import column_uses, first_experiment
+    from embexp.cli import first_experiment
     from embexp.data.files.samples import facts, label_facts, sample
 
     if options.task not in (None, *_TASKS):
@@ -124,28 +123,28 @@ def main(arguments: Sequence[str]) -> int:
     by_form = None if unlabelled else found.label
     options.label = options.label or by_form
     category, number, ignore, time, group = (_columns(options, columns, name) for name in _OF_COLUMNS)
-    wishes = column_uses.Wishes(category, number, ignore, next(iter(time), None), next(iter(group), None))
+    wishes = first_experiment.Wishes(category, number, ignore, next(iter(time), None), next(iter(group), None))
     pair = None
     if options.label is None and (options.task is None or unlabelled):
-        pair = column_uses.interaction(columns, wishes)
-        if options.task is None and column_uses.label_candidates(columns):
+        pair = first_experiment.interaction(columns, wishes)
+        if options.task is None and first_experiment.label_candidates(columns):
             pair = None
     if options.label is None and pair is None:
-        _show(found, [column_uses.Use(column, (column_uses.Role.OUT,)) for column in columns], decided=False)
+        _show(found, [first_experiment.Use(column, (first_experiment.Role.OUT,)) for column in columns], decided=False)
         if unlabelled:
             rule = "which columns are the user and the item? Give --group USER --category ITEM"
             raise CommandLineError(f"embexp new: --task {options.task}: {rule}")
         raise CommandLineError(f"embexp new: --label COLUMN is missing\n    {_suggestion(columns)}")
     if pair is not None:
-        predicted = column_uses.Prediction(
+        predicted = first_experiment.Prediction(
             "recommendation", f"each row is an interaction of {pair[0].name} with {pair[1].name}"
         )
-        uses = column_uses.uses_of_interactions(columns, *pair, wishes)
+        uses = first_experiment.uses_of_interactions(columns, *pair, wishes)
     else:
         label = label_facts(found, _label(columns, options.label or "").name)
         columns = [label if column.name == label.name else column for column in columns]
-        of_form = column_uses.prediction_by_form(found, label, options.task) if label.name == by_form else None
-        predicted = of_form or column_uses.prediction(label, options.task)
+        of_form = first_experiment.prediction_by_form(found, label, options.task) if label.name == by_form else None
+        predicted = of_form or first_experiment.prediction(label, options.task)
         predicted, uses = _uses(found, columns, label, predicted, wishes, asked=options.task is not None)
     name, file, command = _where(options)
     experiment = first_experiment.Experiment(name, predicted, found, uses, command)
@@ -165,10 +164,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _warn_of_leaks(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> None:
-    from embexp.cli import column_uses
+    from embexp.cli import first_experiment
     from embexp.data import leaks
 
-    if lines := leaks.sentences(column_uses.leaking(uses, sample, label), label.name):
+    if lines := leaks.sentences(first_experiment.leaking(uses, sample, label), label.name):
         for line in lines:
             print(f"warning: {line.text}", file=sys.stderr)
         names = ",".join(dict.fromkeys(name for line in lines for name in line.columns))
@@ -181,7 +180,7 @@ def _warn_of_leaks(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> N
 
 def _warn_of_spellings(sample: Sample, uses: Sequence[Use]) -> None:
     """Prints which tokens differ from another in their spelling only."""
-    from embexp.cli.column_uses import Role
+    from embexp.cli.first_experiment import Role
 
     for use in uses:
         if {Role.TABLE, Role.USER, Role.ITEM} & set(use.roles) and (alike := sample.alike(use.facts.name)):
@@ -280,30 +279,30 @@ def _uses(
     sample: Sample,
     columns: Sequence[ColumnFacts],
     label: ColumnFacts,
-    predicted: column_uses.Prediction,
-    wishes: column_uses.Wishes,
+    predicted: first_experiment.Prediction,
+    wishes: first_experiment.Wishes,
     *,
     asked: bool,
-) -> tuple[column_uses.Prediction, list[Use]]:
+) -> tuple[first_experiment.Prediction, list[Use]]:
     """The task, and what becomes of each column: classes of texts alone are read by data=text, in Parquet only by it.
 
     Args:
         asked: whether the command line names the task.
     """
-    from embexp.cli import column_uses
+    from embexp.cli import first_experiment
 
     splits_text = sample.kind == "csv"
-    uses = partial(column_uses.uses, columns, label.name, rows=sample.rows, wishes=wishes)
+    uses = partial(first_experiment.uses, columns, label.name, rows=sample.rows, wishes=wishes)
     holds_texts = sample.holds_texts and not label.missing  # data=text leaves out no rows
     if holds_texts and (predicted.labels is Labels.CLASS or (predicted.labels is Labels.BINARY and not asked)):
         try:
             texts = uses(splits_text=True)
         except CommandLineError:
             return predicted, uses(splits_text=splits_text)
-        if column_uses.only_text(texts) is not None:
+        if first_experiment.only_text(texts) is not None:
             why = f"{label.distinct} classes of texts, and nothing else to predict them from"
             return (
-                predicted if predicted.labels is Labels.CLASS else column_uses.Prediction("classification", why)
+                predicted if predicted.labels is Labels.CLASS else first_experiment.Prediction("classification", why)
             ), texts
     return predicted, uses(splits_text=splits_text)
 
@@ -362,10 +361,10 @@ def _label(columns: Sequence[ColumnFacts], name: str) -> ColumnFacts:
 
 
 def _suggestion(columns: Sequence[ColumnFacts]) -> str:
-    from embexp.cli import column_uses
+    from embexp.cli import first_experiment
     from embexp.config.messages import listing
 
-    likely = [f"--label {shlex.quote(candidate.name)}" for candidate in column_uses.label_candidates(columns)[:3]]
+    likely = [f"--label {shlex.quote(candidate.name)}" for candidate in first_experiment.label_candidates(columns)[:3]]
     if likely:
         return f"it may be {listing(likely)}"
     graph = "; if these are triples, let the first line say head,relation,tail" if len(columns) == 3 else ""

@@ -53,8 +53,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     """Prints where the run would be; returns its spec."""
-    from embexp.config import composition, hydra_job, written
-    from embexp.records import output_directory
+    from embexp.config import composition, hydra_job
+    from embexp.records import outputs
     from embexp.records.folder import RunFolder
     from embexp.specs.running import Existing
     from embexp.system import terminal
@@ -65,8 +65,8 @@ def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     config = job.composition.config
     place, dated = hydra_job.run_directory(config), hydra_job.is_dated(config)
     existing = Existing.NUMBER if dated else job.spec.output.existing
-    where = output_directory.foreseen(place, RunFolder(place).located(job.spec).model_dump(mode="json"), existing)
-    outside = written.outside(job.composition, written.IN_RUNS)
+    where = outputs.foreseen_directory(place, RunFolder(place).located(job.spec).model_dump(mode="json"), existing)
+    outside = composition.elsewhere(job.composition, composition.IN_RUNS)
     terminal.say(console, f"writes    {f'{place}, by the time of its start' if dated else where}{outside}")
     return job.spec
 
@@ -75,7 +75,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
     """Prints the jobs of a sweep; returns the spec of the first one that would run, None if it is not known."""
     from embexp.config import hydra_job
     from embexp.records.folder import why_another
-    from embexp.sweeps import ledger, planning, resources
+    from embexp.sweeps import engines, ledger, planning
     from embexp.sweeps.sweep import settled_before
     from embexp.system import files, terminal
 
@@ -107,7 +107,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
     console.print(table)
     for line in plan.notes:
         terminal.say(console, line)
-    for line in resources.planned(plan.engine, plan.launching, [job.spec.strategy for job in to_run]):
+    for line in engines.planned(plan.engine, plan.launching, [job.spec.strategy for job in to_run]):
         terminal.say(console, line)
     count = f"{len(to_run)} of {len(plan.jobs)} jobs would run"
     console.print(f"{count}; the first:" if to_run else count, markup=False, highlight=False)

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         raise CommandLineError("--plot draws the runs of a chain: add --chain")
     if options.html and options.no_html:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
-    from embexp.reports import formats
+    from embexp.reports import report
     from embexp.reports.collected import collect
     from embexp.reports.report import show, tabulate
     from embexp.runs import table_maps
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     with terminal.naming("reading the records of the runs", busy):
         records: Sequence[Record] = collect(options.directories)
     found = tabulate(records, sort=options.sort, filters=options.filter, baseline=options.baseline)
-    writers = {"csv": formats.as_csv, "json": formats.as_json, "latex": formats.as_latex}
+    writers = {"csv": report.as_csv, "json": report.as_json, "latex": report.as_latex}
     if options.format == "table":
         show(found, console)
     else:
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     for name, out in named.items():
         try:
             if name == "html":
-                formats.write_page(found, out, table_maps.of_best, busy)
+                report.write_page(found, out, table_maps.of_best, busy)
             else:
                 out.write(writers[name](found))
         except OSError as error:
@@ -121,7 +121,7 @@ def _outputs(options: argparse.Namespace) -> dict[str, Output]:
         CommandLineError: one can't be written, or must not be, or two are the same.
     """
     from embexp.records.outputs import PAGE_MARK, output
-    from embexp.reports.formats import page_in
+    from embexp.reports.report import page_in
 
     kinds = {f"--{name}": getattr(options, name) for name in ("csv", "json", "latex", "html")}
     given = {option: path for option, path in kinds.items() if path is not None}

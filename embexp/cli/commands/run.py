@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from embexp.config.folders import Folders
     from embexp.records.folder import RunFolder
-    from embexp.records.output_directory import OutputDirectory
+    from embexp.records.outputs import OutputDirectory
     from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
     from embexp.system.user_code import UserCode
@@ -155,9 +155,9 @@ def _tell(options: argparse.Namespace, error: ConfigError) -> None:
 
 
 def _run_one(options: argparse.Namespace, runner: Runner) -> int:
-    from embexp.config import composition, hydra_job, written
+    from embexp.config import composition, hydra_job
     from embexp.config.hydra_job import Callbacks
-    from embexp.records import output_directory
+    from embexp.records import outputs
     from embexp.records.folder import named_functions
     from embexp.specs import run
     from embexp.specs.running import Existing
@@ -181,7 +181,7 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     try:
         with (
             workers.telling(job.spec.strategy),
-            output_directory.opened(
+            outputs.opened_directory(
                 hydra_job.run_directory(config),
                 job.spec,
                 existing,
@@ -190,7 +190,7 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
             ) as found,
         ):
             folder = found.path.absolute() if config.hydra.job.chdir else found.path
-            _say_where(job.spec.name, found, written.outside(job.composition, written.IN_RUNS))
+            _say_where(job.spec.name, found, composition.elsewhere(job.composition, composition.IN_RUNS))
             for warning in run.doubtful_settings(job.spec):
                 print(f"warning: {warning}", flush=True)
             runs = resumed if found.continues else runner
@@ -309,7 +309,7 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
         DataError: the spec, or the copy of its code, is not what the run wrote.
     """
     from embexp.config import composition, hydra_job
-    from embexp.records import output_directory
+    from embexp.records import outputs
     from embexp.records.folder import check_code, code_of, named_functions
     from embexp.specs import run, tracking
     from embexp.specs.running import Existing
@@ -347,7 +347,7 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
         raise ConfigError(composed.faults)
     directory = hydra_job.run_directory(composed.config)
     existing = Existing.NUMBER if hydra_job.is_dated(composed.config) else spec.output.existing
-    with output_directory.opened(directory, spec, existing, warn=commands.warn) as found:
+    with outputs.opened_directory(directory, spec, existing, warn=commands.warn) as found:
         _say_where(spec.name, found)
         for sentence in _import_sentences(folder, code_of(named_functions(spec), run.own_fields(spec))):
             print(sentence, flush=True)

@@ -41,12 +41,12 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse(arguments)
     group: str | None = options.group
     out: Path | None = options.out
-    from embexp.config import folders, own_fields, yaml_schema
+    from embexp.config import folders, yaml_schema
     from embexp.config.messages import did_you_mean
     from embexp.records.outputs import STANDARD_OUTPUT, output
 
     fields = [f"fields=[{','.join(options.field)}]"]
-    found = own_fields.take_in(folders.find(), "config", fields if options.field else [], lambda path: "")
+    found = folders.take_in_fields(folders.find(), "config", fields if options.field else [], lambda path: "")
     known = yaml_schema.groups(found)
     if group is not None and group not in known:
         near = did_you_mean(group, known) or f"the groups are {', '.join(known)}"

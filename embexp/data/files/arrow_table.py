@@ -23,7 +23,7 @@ from embexp.errors import DataError, Fault, excerpt, read_by_library
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from embexp.data.files.frames import InMemory
+    from embexp.data.files.arrow_columns import InMemory
     from embexp.data.files.table_files import Block
 
 BATCH_ROWS = 32_768
@@ -299,9 +299,9 @@ def locate_in_memory(data: InMemory, separators: Mapping[str, str], wanted: Sequ
     Args:
         separators: of the values of a text that holds several, by column.
     """
-    from embexp.data.files import frames
+    from embexp.data.files import arrow_columns
 
-    rows = frames.as_written(data, wanted, separators)
+    rows = arrow_columns.as_written(data, wanted, separators)
     if data.table.num_columns and not rows.num_rows:
         raise table_files.unreadable(data.name, "it has columns but no examples")
     lists, tokens, numbers = _kinds(rows.schema)

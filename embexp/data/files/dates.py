@@ -34,8 +34,6 @@ _ZONE = r"(Z|[+-]\d\d:?\d\d)$"
 
 def dated(locate: Locate, dates: Mapping[str, DateColumn]) -> Locate:
     """What locates files as `locate` does, whose tables also have the columns that dates make."""
-    if not dates:
-        return locate
 
     def located(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
         files = locate(paths, _read(wanted, dates, as_numbers=False))

@@ -24,8 +24,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embexp.data.files import arrow_table, printed_lists, table_files
-from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
+from embexp.data.files import arrow_table, table_files
+from embexp.data.files.dialect import BRACKETS, NULLS, WHITESPACE, Dialect, are_lists, values_of_list
 from embexp.data.files.table_files import data_files, lines_of, of_form
 from embexp.data.files.text_table import (
     BadLine,
@@ -844,8 +844,8 @@ def kind_of(
         return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
     if dates := dates_of(counts):
         return Kind.TIME, "dates" if dates.format is None else f"dates, {dates.format}", None
-    if printed_lists.are_lists(counts):
-        return Kind.LIST, "lists in brackets, as Python or JSON prints them", printed_lists.BRACKETS
+    if are_lists(counts):
+        return Kind.LIST, "lists in brackets, as Python or JSON prints them", BRACKETS
     words = statistics.mean(len(text.split()) for text in counts)
     is_text = words >= 4 and len(counts) > total / 2
     if separator := _separator(counts, LIST_SEPARATORS[:2] if is_text else LIST_SEPARATORS):
@@ -862,8 +862,8 @@ def kind_of(
 
 def _parts(text: str, separator: str | None) -> list[str]:
     """The values of a list, or the words of a text."""
-    if separator == printed_lists.BRACKETS:
-        return [value or "" for value in printed_lists.values_of(text) or ()]
+    if separator == BRACKETS:
+        return [value or "" for value in values_of_list(text) or ()]
     return text.split(separator)
 
 

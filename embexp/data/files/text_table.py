@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from embexp.data.columns import Wanted
-from embexp.data.files import printed_lists
-from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
-from embexp.data.files.printed_lists import BRACKETS
+from embexp.data.files.dialect import BRACKETS, NULLS, WHITESPACE, Dialect, expected_list, values_of_list
 from embexp.data.files.table_files import LONGEST, TOO_LONG, UncutTable, bounded, unreadable
 from embexp.errors import DataError, excerpt, plural
 from embexp.system import compressed, files
@@ -326,7 +324,7 @@ class TextTable(UncutTable):
         def values_of(name: str) -> list[str] | None:
             """Of a list; separators in a row count once. None: it is no list that is printed."""
             if self.dialect.list_separator == BRACKETS:
-                found = printed_lists.values_of(fields[name])
+                found = values_of_list(fields[name])
                 return None if found is None else ["" if value is None else value for value in found]
             return [value for value in fields[name].split(self.dialect.list_separator) if value]
 
@@ -336,7 +334,7 @@ class TextTable(UncutTable):
                 return f"the byte 0x{byte:02X} {where}", f"text in UTF-8{self.dialect.remedy}"
             values = values_of(one.name) if several else [text]
             if values is None:
-                return f"{excerpt(text)} {where}", printed_lists.expected(text)
+                return f"{excerpt(text)} {where}", expected_list(text)
             if one.numbers and one.name in self.dates:
                 if seconds_of(text, self.dates[one.name]) is None and not (one.may_be_missing and is_missing(text)):
                     return f"{excerpt(text) if text else 'nothing'} {where}", self.dates[one.name] or ISO

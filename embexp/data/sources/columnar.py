@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from embexp.data.columns import Columns, Wanted, wanted
 from embexp.data.files import arrow_table, table_files
-from embexp.data.files.dates import dated
 from embexp.data.files.table_files import Files
 from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Columnar, DividedData, Parquet
+from embexp.specs.data import Columnar, DateColumn, DividedData, Parquet
 from embexp.specs.vocabularies import SettledRules, Steps, settled
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress, at_once, quiet
@@ -26,8 +25,9 @@ if TYPE_CHECKING:
 
     from embexp.data.contract import Contract, FileTokens
     from embexp.data.examples import Encoded, Examples
+    from embexp.data.files.arrow_columns import InMemory
     from embexp.data.files.arrow_table import ParquetTable
-    from embexp.data.files.frames import InMemory
+    from embexp.data.files.dates import Locate
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
 
@@ -405,6 +405,15 @@ class ColumnarSource(TokenSource):
         """Digest of the bytes of files, and of which are given for which split."""
         found = digests.of_json(at_once(lambda file: caching.file_digest(file, cache=cache), located.paths()))
         return self.with_splits(found)
+
+
+def dated(locate: Locate, dates: Mapping[str, DateColumn]) -> Locate:
+    """What locates files as `locate` does, whose tables also have the columns that dates make, if there are any."""
+    if not dates:
+        return locate
+    from embexp.data.files import dates as made
+
+    return made.dated(locate, dates)
 
 
 def parquet(data: Parquet) -> ColumnarSource:

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
-from embexp.data.files.dates import dated
 from embexp.data.files.dialect import WHITESPACE, Dialect
 from embexp.data.files.table_files import Files
 from embexp.data.files.text_table import TextTable, header_fields, is_number, names_of, with_examples
 from embexp.data.sources import adjacency
-from embexp.data.sources.columnar import ColumnarSource
+from embexp.data.sources.columnar import ColumnarSource, dated
 from embexp.errors import Code, Fault, excerpt, plural
 from embexp.specs.data import CSV
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
 from embexp.data.files.arrow_table import BATCH_ROWS, ArrowTable, checked
-from embexp.data.files.dates import dated
 from embexp.data.files.table_files import LONGEST, TOO_LONG, Files, UncutTable, lines_of
-from embexp.data.sources.columnar import ColumnarSource
+from embexp.data.sources.columnar import ColumnarSource, dated
 from embexp.errors import DataError, excerpt
 from embexp.specs.data import JSONLines
 from embexp.system import compressed, files

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from embexp.data.contract import Contract, FileTokens
     from embexp.data.examples import Encoded, Examples
-    from embexp.data.files.frames import InMemory
+    from embexp.data.files.arrow_columns import InMemory
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
 FORMAT = 2

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded
-from embexp.data.files import printed_lists
+from embexp.data.files.dialect import are_lists, values_of_list
 from embexp.data.sources.source import FORMAT, Source
 from embexp.data.vocabularies.spelling import Alike, alike
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
@@ -92,8 +92,8 @@ def _list_among(tokens: pa.LargeStringArray) -> str | None:
     """One of the tokens if many are lists that were printed, or pieces of such lists; else None."""
     texts = tokens.slice(0, _LOOKED_AT).to_pylist()
     inside: list[str] = [text.strip() for text in texts]
-    whole = [text for text in inside if text[:1] in ("[", "(", "{") and printed_lists.values_of(text) is not None]
-    if len(whole) >= len(texts) / 2 and printed_lists.are_lists(whole):
+    whole = [text for text in inside if text[:1] in ("[", "(", "{") and values_of_list(text) is not None]
+    if len(whole) >= len(texts) / 2 and are_lists(whole):
         return whole[0]
     begin = [text for text in inside if text.startswith(("[", "{", "('", '("')) and not text.endswith(("]", "}"))]
     end = [text for text in inside if text.endswith(("]", "}")) and not text.startswith(("[", "{"))]

@@ -145,9 +145,9 @@ class LabelEvaluator(Evaluator):
         constant = self._constant(data).metrics(labels, rows, self._listed, weights).get(metric)
         return None if constant is None else _NOTHING_LEFT * constant
 
-    def warnings(self, spec: RunSpec, data: Data, final: Splits, baselines: Mapping[str, Splits]) -> list[str]:
+    def warnings(self, data: Data, final: Splits, baselines: Mapping[str, Splits]) -> list[str]:
         """Where a baseline is better, and why that may be where classes have weights."""
-        found = super().warnings(spec, data, final, baselines)
+        found = super().warnings(data, final, baselines)
         if found and self._weighs_classes:
             found.append(
                 "train.class_weights moves probabilities towards rare classes, so that log_loss, brier and"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from embexp.cli.column_uses import Role, Wishes, interaction
-from embexp.cli.first_experiment import Experiment, data, quoted
+from embexp.cli.first_experiment import Experiment, Role, Wishes, data, interaction, quoted
 from embexp.data.files.samples import ColumnFacts
 from embexp.specs.tasks import Labels
 

@@ -68,9 +68,9 @@ def main(arguments: Sequence[str]) -> int:
     unknown: dict[str, int] = {}
     with stages_of_long_work() as progress:
         if options.history is not None:
-            from embexp.fields.recommendation import cold_starts
+            from embexp.fields.recommendation import recommending
 
-            histories = cold_starts.read_histories(run, options.history)
+            histories = recommending.read_histories(run, options.history)
         found = run.recommend(
             users or None,
             int(options.count),

@@ -317,7 +317,7 @@ class ListEvaluator(Evaluator):
         reporting = Reporting(runtime, len(rows), "computing vectors", progress)
         return (vectors for _, vectors in reporting.predict(some))
 
-    def warnings(self, spec: RunSpec, data: Data, final: Splits, baselines: Mapping[str, Splits]) -> list[str]:
+    def warnings(self, data: Data, final: Splits, baselines: Mapping[str, Splits]) -> list[str]:
         """Users that were left out, and a model that learned too little."""
         found: list[str] = []
         popularity = baselines["popularity"]

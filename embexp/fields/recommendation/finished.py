@@ -12,15 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import RunError, UsageError
-from embexp.fields.recommendation import cold_starts
-from embexp.fields.recommendation.cold_starts import with_new_items
-from embexp.fields.recommendation.recommending import Vectors, compute_vectors, recommender
+from embexp.fields.recommendation import recommending
+from embexp.fields.recommendation.recommending import Vectors, compute_vectors, recommender, with_new_items
 from embexp.runs.finished import Written
 from embexp.runs.prepare import read_recorded_data
 from embexp.system import caching, files
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors import search_index
+from embexp.vectors import neighbors
 from embexp.vectors.write import write_vectors
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def recommend(
     users: Sequence[str] | None = None,
     count: int = 10,
     *,
-    histories: cold_starts.Histories | None = None,
+    histories: recommending.Histories | None = None,
     unknown: dict[str, int] | None = None,
     include_seen: bool = False,
     content: Path | str | None = None,
@@ -45,7 +44,7 @@ def recommend(
     Args:
         users: their names; None: all users of the training split. Their features are those of their last example.
         count: items of each list; a user who has seen nearly everything gets fewer.
-        histories: items of users by name, who are taken for new ones; see `cold_starts.vectors_of_new_users`. A user
+        histories: items of users by name, who are taken for new ones; see `recommending.vectors_of_new_users`. A user
             none of whose items the run knows gets an empty list.
         unknown: gets the items of `histories` that the run does not know, and how many of the users have each.
         include_seen: list items too that the user has in any split of that data, or in `histories`.
@@ -78,7 +77,7 @@ def recommend(
             [run.spec.ids_of(name) for name in recommender(run).user_features],
         )
         evaluator, own = _evaluator(run), read_recorded_data(run.folder, run.spec, progress)
-        known = cold_starts.vectors_of_new_users(
+        known = recommending.vectors_of_new_users(
             evaluator, own, run.runtime, recommender(run), features, histories, unknown, progress
         )
     if content is not None:
@@ -137,12 +136,12 @@ def write_index(run: Run, directory: Path, out: Path, progress: Progress, *, rec
     Raises:
         RunError: faiss is missing, or does not reach the recall.
     """
-    if fault := search_index.missing():
+    if fault := neighbors.missing_faiss():
         raise RunError(fault)
     found = vectors(run, progress=progress)
     found.check_finite()
     few = np.random.default_rng(0).permutation(len(found.of_users))[:_QUERIES]
-    built = search_index.build(found.of_items, found.of_users[few], recall=recall, progress=progress)
+    built = neighbors.build_index(found.of_items, found.of_users[few], recall=recall, progress=progress)
     built.index.save(directory / "items.faiss", built.effort)
     files.write_text(directory / "index.json", json.dumps(built.facts, indent=2) + "\n")
     return replace(_written(found, directory, out, progress), facts=built.facts)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from embexp.cli.column_uses import Role
-from embexp.cli.first_experiment import Experiment, data, quoted
+from embexp.cli.first_experiment import Experiment, Role, data, quoted
 
 
 def lines(experiment: Experiment) -> list[str] | None:

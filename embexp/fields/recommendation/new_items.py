@@ -13,11 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from embexp.data.examples import ListColumn, lists_of
-from embexp.fields.recommendation import cold_starts, evaluation, item_models
-from embexp.fields.recommendation.cold_starts import Content, of_new_items, read_content
+from embexp.fields.recommendation import evaluation, item_models, recommending
 from embexp.fields.recommendation.data import HeldOut, Interactions
 from embexp.fields.recommendation.evaluation import intervals_over_users
-from embexp.fields.recommendation.recommending import Vectors
+from embexp.fields.recommendation.recommending import Content, Vectors, of_new_items, read_content
 from embexp.fields.recommendation.specs import Recommender
 from embexp.reports import results
 from embexp.runs import experiment
@@ -148,7 +147,7 @@ def _items(
     known, new = _interactions(data), data.candidates.new.items[content.new]
     counts = known.catalogue.counts[content.known]
     of_new, penalty = of_new_items(content, vectors, model)
-    popular = cold_starts.content_map(content.of_known, np.log1p(counts)[:, None], counts)
+    popular = recommending.content_map(content.of_known, np.log1p(counts)[:, None], counts)
     who = data.scan.examples.column(known.user, data.candidates.new.of_items)
     item = data.scan.examples.column(known.item, data.candidates.new.of_items)
     place = np.minimum(np.searchsorted(new, item), len(new) - 1)
@@ -164,7 +163,7 @@ def _items(
     def measured(lister: Lister) -> Any:
         return measure(lister, len(new), relevant, none, nothing)
 
-    alike = cold_starts.of_length_one(content.of_known, bias=False), cold_starts.of_length_one(content.of_new, False)
+    alike = recommending.of_length_one(content.of_known, bias=False), recommending.of_length_one(content.of_new, False)
     whole = np.zeros((len(vectors.items), alike[0].shape[1]), np.float32)
     whole[content.known] = alike[0]
     profiles = np.asarray(item_models.matrix(seen, len(whole)) @ whole)
@@ -209,14 +208,14 @@ def _users(vectors: Vectors, data: Data, measure: _Measure, found: dict[str, Any
     known, examples, new = _interactions(data), data.scan.examples, data.candidates.new
     assert new is not None
     held = _with_items(known.held_out(examples, new.asked, examples, [new.given]))
-    unobserved, penalty = cold_starts.UNOBSERVED[1], cold_starts.PENALTIES[1]
+    unobserved, penalty = recommending.UNOBSERVED[1], recommending.PENALTIES[1]
     if len(data.scan.splits["validation"]):
         some, best = data.candidates.held_out("validation").some(_USERS_TO_CHOOSE), -np.inf
-        for pair in ((a, b) for a in cold_starts.UNOBSERVED for b in cold_starts.PENALTIES):
-            value = _listed(measure, cold_starts.folded_in(vectors.of_items, some.seen, *pair), vectors, some)
+        for pair in ((a, b) for a in recommending.UNOBSERVED for b in recommending.PENALTIES):
+            value = _listed(measure, recommending.folded_in(vectors.of_items, some.seen, *pair), vectors, some)
             if (reached := value["metrics"][measure.first]) > best:
                 (unobserved, penalty), best = pair, reached
-    folded = cold_starts.folded_in(vectors.of_items, held.seen, unobserved, penalty)
+    folded = recommending.folded_in(vectors.of_items, held.seen, unobserved, penalty)
     items, name = len(vectors.items), item_models.name_of(len(vectors.items))
     train = data.scan.splits["train"]
     everyone = known.seen(examples, [train], np.unique(known.pairs(examples, train)[0]))

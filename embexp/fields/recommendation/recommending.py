@@ -2,29 +2,49 @@
 
 A score is the dot product of the two float32 vectors in float64, rounded to float32. So it does not depend on the order
 in which a library adds, and whatever lists items by these vectors lists the same ones in the same order.
+
+Items that nobody has yet get vectors from their content, and users by a few items, without any training. What was
+trained is not touched: new vectors are put next to it. `study=new_items` measures them, and `embexp recommend` lists
+items by them: `--content`, `--history`. Vectors of new users are by the model, or folded in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from embexp.data.examples import ListColumn
+from embexp.data.examples import Examples, ListColumn, lists_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError, DivergedError, RunError, VocabularyError
 from embexp.fields.recommendation.specs import Recommender
 from embexp.specs.base import summarize_names
+from embexp.specs.data import Columnar
+from embexp.specs.models import Model
+from embexp.specs.pretrained import Match
 from embexp.system.parallel import Progress, quiet
 from embexp.training import ranking
+from embexp.vectors import alignment
+from embexp.vectors.file_source import open_vectors
 
 if TYPE_CHECKING:
     from embexp.fields.recommendation.evaluation import ListEvaluator
     from embexp.runs.finished import Run
     from embexp.runs.prepare import Data
     from embexp.training.loop import Predictor
+
+MOST_ITEMS = 50_000
+"""Items that a map is fitted to, the most frequent ones: in some seconds for some hundred numbers of content."""
+_PENALTIES = np.logspace(-2, 4, 25)
+UNOBSERVED = (0.01, 0.1, 0.3)
+"""Weights of items that a user does not have, next to 1 for those that the user has."""
+PENALTIES = (1.0, 10.0, 100.0)
+"""Ridge penalties of a user's vector, in units of the mean squared length of the items' vectors."""
+_USERS_AT_ONCE = 1_024
 
 
 @dataclass(frozen=True)
@@ -155,3 +175,311 @@ def recommender(run: Run) -> Recommender:
             " indexes are for task recommendation"
         )
     return run.spec.model
+
+
+@dataclass(frozen=True)
+class ContentMap:
+    """An affine map from vectors of content to what was learned of items: ridge regression.
+
+    Attributes:
+        penalty: the ridge penalty.
+    """
+
+    penalty: float
+    _predict: Callable[[np.ndarray], np.ndarray]
+
+    def __call__(self, content: np.ndarray) -> np.ndarray:
+        """float32 [n, k] for vectors of content, [n, c]."""
+        return np.asarray(self._predict(np.asarray(content, np.float64)), np.float32).reshape(len(content), -1)
+
+
+def content_map(content: np.ndarray, learned: np.ndarray, counts: np.ndarray) -> ContentMap:
+    """The map from the content of known items that predicts best what was learned of an item that is left out.
+
+    An item counts by log(1 + its interactions): more of them tell more of it. The penalty is the best of 25 by the
+    error of each item predicted from all others, in closed form (Golub, Heath & Wahba 1979).
+
+    Args:
+        content: [I, c], of the known items.
+        learned: [I, k], such as their vectors.
+        counts: [I], their interactions, at least 1; the first items are the most frequent.
+    """
+    from sklearn.linear_model import RidgeCV
+
+    some = slice(MOST_ITEMS)
+    values = np.asarray(content[some], np.float64), np.asarray(learned[some], np.float64)
+    fitted = RidgeCV(alphas=_PENALTIES).fit(*values, sample_weight=np.log1p(counts[some]))
+    return ContentMap(float(fitted.alpha_), fitted.predict)
+
+
+def of_length_one(vectors: np.ndarray, bias: bool) -> np.ndarray:
+    """Vectors [n, d] scaled to length 1, but for the last number if that is a bias; one of length 0 stays.
+
+    A predicted vector is a mean of likely ones, so it is shorter; the others are compared by their direction alone.
+    """
+    width = vectors.shape[1] - bias
+    lengths = np.linalg.norm(vectors[:, :width], axis=1, keepdims=True)
+    scaled = vectors[:, :width] / np.where(lengths > 0, lengths, 1)
+    return np.ascontiguousarray(np.concatenate([scaled, vectors[:, width:]], axis=1), np.float32)
+
+
+def folded_in(items: np.ndarray, lists: ListColumn, unobserved: float, penalty: float) -> np.ndarray:
+    """Vectors of users by the items that they have, float32 [U, d], for trained vectors of items.
+
+    A user's vector u minimises the sum of (1 - u·v)² over the user's items, plus `unobserved` times that of (u·v)² over
+    all items, plus a multiple of |u|²: a step of the alternating least squares of Hu, Koren & Volinsky (2008), eq. 4.
+
+    Args:
+        items: [I, d].
+        lists: numbers of the items that each of U users has.
+        penalty: the multiple of |u|², in units of the mean squared length of the items' vectors.
+    """
+    vectors = np.asarray(items, np.float64)
+    dim, gram = vectors.shape[1], vectors.T @ vectors
+    # Vectors that are all 0 would leave nothing to solve for.
+    unit = np.trace(gram) / len(vectors) or 1.0
+    shared = unobserved * gram + penalty * unit * np.eye(dim)
+    users = len(lists.splits) - 1
+    found = np.empty((users, dim), np.float32)
+    for start in range(0, users, _USERS_AT_ONCE):
+        stop = min(start + _USERS_AT_ONCE, users)
+        systems, sums = np.empty((stop - start, dim, dim)), np.empty((stop - start, dim))
+        for place in range(stop - start):
+            own = vectors[lists.values[lists.splits[start + place] : lists.splits[start + place + 1]]]
+            systems[place], sums[place] = shared + own.T @ own, own.sum(axis=0)
+        found[start:stop] = np.linalg.solve(systems, sums[..., None])[..., 0]
+    return found
+
+
+_LEAST = 2
+"""Items with content from which a map can be fitted."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """Vectors of the content of known and of new items.
+
+    Attributes:
+        digest: of the file.
+        known: bool [I], which items of the catalogue have some.
+        of_known: float32 [known, c].
+        new: bool [N], which new items have some.
+        of_new: float32 [new, c].
+        names: of the new items that have some.
+    """
+
+    digest: str
+    known: np.ndarray
+    of_known: np.ndarray
+    new: np.ndarray
+    of_new: np.ndarray
+    names: list[str]
+
+
+def read_content(
+    setting: str, path: str, known: Sequence[str], new: Sequence[str] | None, *, cache: Path, progress: Progress
+) -> Content:
+    """Reads the rows of items.
+
+    Args:
+        setting: what names the file, for errors.
+        path: of the file.
+        known: the items of the catalogue.
+        new: the new ones, of which two must have content; None: all others that the file has, at least one.
+        cache: see `open_vectors`.
+
+    Raises:
+        DataError: it is no file of vectors, has no tokens, or no rows of known items, or of new ones.
+    """
+    source = open_vectors(Path(path), cache=cache, progress=progress)
+    if source.tokens is None:
+        raise DataError(f"{setting}: {path} has no tokens: put the ids of items into NAME.tokens.txt")
+    others, least = new, _LEAST
+    if others is None:
+        old = set(known)
+        others, least = [each for each in dict.fromkeys(source.tokens.to_pylist()) if each not in old], 1
+    read, parts = source.read(0, source.rows), []
+    for kind, items, wanted in (("known", known, _LEAST), ("new", others, least)):
+        places, _ = alignment.match(pa.array(items, pa.large_string()), source.tokens, Match.EXACT)
+        has = places >= 0
+        if has.sum() < wanted:
+            some = ", ".join(source.tokens.slice(0, 3).to_pylist())
+            among = f" of {len(items):,}" if items else ""
+            raise DataError(
+                f"{setting}: {path} has vectors of {has.sum():,}{among} {kind} items, and {('one', 'two')[wanted - 1]}"
+                f" {'is' if wanted == 1 else 'are'} needed: its tokens, such as {some}, must be the ids of items"
+            )
+        parts.append((has, np.asarray(read[places[has]], np.float32)))
+    (of_known, of_new), names = parts, np.asarray(others, object)
+    return Content(source.digest, *of_known, *of_new, names[of_new[0]].tolist())
+
+
+def of_new_items(content: Content, vectors: Vectors, model: Recommender) -> tuple[np.ndarray, float]:
+    """Vectors of new items by their content, float32 [new, d], and the ridge penalty of what maps content to vectors.
+
+    Args:
+        vectors: of the known items.
+    """
+    known = content.known
+    learned = content_map(content.of_known, vectors.of_items[known], vectors.counts[known])
+    found = learned(content.of_new)
+    if model.normalize:
+        found = of_length_one(found, bool(model.item_biases))
+    return found, learned.penalty
+
+
+def with_new_items(
+    vectors: Vectors, model: Model, path: str, *, only: bool, cache: Path, progress: Progress
+) -> Vectors:
+    """Vectors with those of new items after the known ones, or with `only` these.
+
+    Args:
+        vectors: of a run of task recommendation.
+        path: of a file of vectors of content; all items that the run does not know are new.
+        cache: see `open_vectors`.
+
+    Raises:
+        DataError: see `read_content`.
+    """
+    assert isinstance(model, Recommender)
+    content = read_content("content", path, vectors.tokens()[1], None, cache=cache, progress=progress)
+    of_new, _ = of_new_items(content, vectors, model)
+    names = tuple(content.names)
+    if not only:
+        return replace(vectors, of_items=np.concatenate([vectors.of_items, of_new]), new_items=names)
+    nothing = ListColumn(np.empty(0, np.int64), np.zeros(len(vectors.users) + 1, np.int64))
+    return replace(vectors, items=vectors.items[:0], of_items=of_new, seen=nothing, new_items=names)
+
+
+Histories = Mapping[str, Sequence[str]]
+"""Items of users that a run does not know, by the user's name."""
+
+
+def read_histories(run: Run, file: str) -> dict[str, list[str]]:
+    """The items of each user of a file in the form of the run's data; see `data.label_threshold` for which rows count.
+
+    Raises:
+        RunError: the task is another.
+        DataError: it lacks a column, has no rows that count, or a label is no number.
+    """
+    recommender(run)  # others have no users
+    spec = run.spec
+    user, item = (spec.column_of(name) for name in (spec.recommendation.user, spec.recommendation.item))
+    label = spec.data.label if isinstance(spec.data, Columnar) else None
+    columns = run.columns_of_file(file, [user, item, *([] if label is None else [label])])
+    kept = [True] * len(columns[user])
+    if label is not None:
+        assert isinstance(spec.data, Columnar)
+        least = spec.data.label_threshold
+        assert least is not None  # a rule of the task
+        try:
+            kept = [float(value) >= least for value in columns[label]]
+        except ValueError as error:
+            raise DataError(f"{file}: column {label!r}: {error}") from None
+    found: dict[str, list[str]] = {}
+    for name, value, counts in zip(columns[user], columns[item], kept, strict=True):
+        if counts:
+            found.setdefault(name, []).append(value)
+    if not found:
+        raise DataError(f"{file}: no row is an interaction, so there is no user to recommend anything to")
+    return found
+
+
+def vectors_of_new_users(
+    evaluator: ListEvaluator,
+    data: Data,
+    runtime: Predictor,
+    model: Recommender,
+    features: Collection[str],
+    histories: Histories,
+    unknown: dict[str, int] | None = None,
+    progress: Progress = quiet,
+) -> Vectors:
+    """Vectors of new users, and of all items.
+
+    A model whose users are nothing but an id and a history of items computes them as users whose id is unknown. For
+    other models, and where unknown ids have no row, a user's vector is folded in: see `_folded_in`. Other features of
+    users are not used.
+
+    Args:
+        features: the id columns of the model's `user_features`.
+        histories: not empty. Of the users, those without any item of the catalogue are left out.
+        unknown: gets the items that are not of the catalogue, and how many of the users have each.
+
+    Raises:
+        VocabularyError: no user has an item of the catalogue.
+    """
+    interactions, made = data.candidates.interactions, data.columns.histories
+    assert interactions is not None  # the task is recommendation
+    catalogue, names = interactions.catalogue, list(histories)
+    known, items = (data.vocabularies[data.columns.ids[name]] for name in (interactions.user, interactions.item))
+    pairs = [(place, item) for place, name in enumerate(names) for item in dict.fromkeys(histories[name])]
+    who = np.asarray([place for place, _ in pairs], np.int64)
+    numbers = catalogue.numbers(items.rows([item for _, item in pairs]))
+    missing: dict[str, int] = {} if unknown is None else unknown
+    for (_, item), number in zip(pairs, numbers.tolist(), strict=True):
+        if number < 0:
+            missing[item] = missing.get(item, 0) + 1
+    served = np.unique(who[numbers >= 0])
+    if not len(served):
+        some = summarize_names([repr(item) for item in missing])
+        raise VocabularyError(f"the run knows no item of these users, so nothing of them: {some or 'they have none'}")
+    lists = lists_of(who, numbers, served, catalogue.size)
+    by_model = known.oov and made and {interactions.user, *made} >= {*features}
+    by_model = by_model and all(history.column == interactions.item for history in made.values())
+    examples = _examples(data, lists if by_model else ListColumn(lists.values[:1], np.array([0, 1])))
+    rows = np.arange(examples.count)
+    of_users, of_items = evaluator.vectors(data, runtime, data.columns, examples, rows, progress)
+    if not by_model:
+        of_users = _folded_in(of_items, lists, model, of_users[0])
+    of_users, of_items = (np.ascontiguousarray(each, np.float32) for each in (of_users, of_items))
+    new = tuple(names[place] for place in served.tolist())
+    users = np.arange(len(new))
+    return Vectors(users, catalogue.rows, of_users, of_items, catalogue.counts, lists, (known, items), new_users=new)
+
+
+def _folded_in(items: np.ndarray, lists: ListColumn, model: Recommender, user: np.ndarray) -> np.ndarray:
+    """Vectors of users by least squares over those of items, see `folded_in`.
+
+    Where scores are cosines and biases, the cosines are fitted, and a vector gets the length of all users' vectors,
+    which the temperature decides. So biases count as much as they do in training.
+
+    Args:
+        user: the vector of any user.
+    """
+    width = items.shape[1] - (model.normalize and bool(model.item_biases))
+    folded = folded_in(items[:, :width], lists, UNOBSERVED[1], PENALTIES[1])
+    if not model.normalize:
+        return folded
+    scaled = of_length_one(folded, bias=False) * np.linalg.norm(user[:width])
+    return np.concatenate([scaled, np.ones((len(scaled), items.shape[1] - width))], axis=1)
+
+
+def _examples(data: Data, lists: ListColumn) -> Examples:
+    """An example for each list of items: one of the training split, whose user is unknown and has these items."""
+    interactions, examples = data.candidates.interactions, data.scan.examples
+    assert interactions is not None
+    users = len(lists.splits) - 1
+    first = np.repeat(data.scan.splits["train"][:1], users)
+    ids = np.array(examples.ids[first])
+    ids[:, examples.id_columns.index(interactions.user)] = 0
+    several = {
+        name: ListColumn(column.values[:0], np.zeros(users + 1, np.int64)) for name, column in examples.lists.items()
+    }
+    of_items = ListColumn(interactions.catalogue.rows[lists.values].astype(np.int32), lists.splits)
+    histories: dict[str, Any] = dict.fromkeys(examples.histories, of_items)  # by the example, and not by its user
+    return replace(
+        examples,
+        count=users,
+        ids=ids,
+        lists=several,
+        weights={
+            name: values[:0] if data.columns.weights[name] in several else values[first]
+            for name, values in examples.weights.items()
+            if name in data.columns.weights
+        },
+        dense=np.zeros((users, examples.dense.shape[1]), np.float32),
+        labels=None,
+        example_weights=None,
+        histories=histories,
+    )

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from embexp.cli.column_uses import Role, only_text
-from embexp.cli.first_experiment import INITIALIZER, SHARED_ROW, Experiment, path, quoted, split, written
+from embexp.cli.first_experiment import (
+    INITIALIZER,
+    SHARED_ROW,
+    Experiment,
+    Role,
+    only_text,
+    path,
+    quoted,
+    split,
+    written,
+)
 from embexp.specs.tasks import Labels
 
 _MANY_TEXTS = 20_000

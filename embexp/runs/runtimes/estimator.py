@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from embexp import estimator
 from embexp.checkpoints import naming, store, streaming
-from embexp.checkpoints.paths import plain_path
+from embexp.checkpoints.store import plain_path
 from embexp.errors import RunError
 from embexp.initialization import filling
 from embexp.runs.runtimes import session

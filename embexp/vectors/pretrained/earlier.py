@@ -32,7 +32,6 @@ from embexp.system import arrays, caching, digests
 from embexp.system.arrays import Rows
 from embexp.system.tensor_bundle import writer
 from embexp.system.tensor_bundle.index import Entry, data_files
-from embexp.vectors import array_files
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_token
 from embexp.vectors.file_source import FileSource, VectorSource
 from embexp.vectors.pretrained.tables import Mismatch
@@ -64,9 +63,11 @@ def open_run(path: Path, *, cache: Path) -> EarlierCheckpoint:
         index = writer.object_index(folder.final_checkpoint)
         if not index.is_file():
             ended = grown or folder.summary.is_file()
-            why = "the run left no checkpoint (array_files.save was never)" if ended else "the run has not ended"
+            why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"
             raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
         folder.check(index)
+        from embexp.vectors import array_files
+
         return EarlierCheckpoint(folder, spec, grown, index, array_files.checkpoint_tensors(index), cache)
 
 
@@ -197,6 +198,8 @@ class EarlierCheckpoint:
         Raises:
             DataError: a file of the checkpoint is not what the run wrote.
         """
+        from embexp.vectors import array_files
+
         self._check_data()
         stored = replace(array_files.stored_tensor(self.index, self.tensors, self.key(table, slot)), finite=True)
         file = FileSource(stored, cache=self.cache, non_finite=NonFinite.KEEP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from embexp.vectors.alignment import Alignment, Coverage
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, Means, Sources, like_the_file
 from embexp.vectors.stored import ROW_TYPES
-from embexp.vectors.transforms import Transformation
+
+if TYPE_CHECKING:
+    from embexp.vectors.transforms import Transformation
 
 _DRAWN: Mapping[MissingRows, Initializer] = {
     MissingRows.ZEROS: Constant(value=0.0),

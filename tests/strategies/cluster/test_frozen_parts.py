@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.freezing.policies import RowFacts
 from embexp.runs.execute import initial_rows
 from embexp.runs.prepare import prepare
+from embexp.training.freezing.policies import RowFacts
 from tests.strategies.cluster.cluster_runs import SHORT, command, done, run, summary, values
 from tests.strategies.cluster.test_multi_worker import within_float32
 from tests.thoroughness import chosen

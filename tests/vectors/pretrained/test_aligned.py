@@ -14,7 +14,7 @@ from embexp.data.columns import columns_of
 from embexp.data.scan import scan
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
-from embexp.records import identity
+from embexp.records import manifest
 from embexp.specs.run import RunSpec
 from embexp.vectors.initial_rows import InitializerRows
 from embexp.vectors.pretrained.aligned import align
@@ -247,7 +247,7 @@ def test_files_side_by_side(world: World, tmp_path: Path) -> None:
 def test_all_files_and_how_they_are_read_are_part_of_a_run(world: World, tmp_path: Path) -> None:
     def run_id(path: Path, *words: str) -> str:
         spec = world.spec(OWN, f"tables.item.pretrained.path={world.glove}", others(path), *words)
-        return identity.content_id(spec, "data", aligned(spec).digests)
+        return manifest.content_id(spec, "data", aligned(spec).digests)
 
     more_vectors(tmp_path, DIM)
     text = world.glove.read_text()
@@ -267,7 +267,7 @@ def test_related_tokens_are_part_of_a_run(world: World, tmp_path: Path) -> None:
     def run_id(path: Path) -> str:
         words = [OWN, f"tables.item.pretrained.path={world.glove}", "tables.item.pretrained.missing=neighbours"]
         spec = world.spec(*words, f"tables.item.pretrained.missing_neighbours={path}")
-        return identity.content_id(spec, "data", aligned(spec).digests)
+        return manifest.content_id(spec, "data", aligned(spec).digests)
 
     for name, text in {"a": "Item-1\tItem-2\n", "copy": "Item-1\tItem-2\n", "b": "Item-1\tItem-3\n"}.items():
         (tmp_path / name).write_text(text)
@@ -352,7 +352,7 @@ def test_a_wrong_file_is_named_with_its_config_path(world: World, tmp_path: Path
 def test_what_a_file_holds_is_part_of_a_run_and_where_it_lies_is_not(world: World, tmp_path: Path) -> None:
     def run_id(path: Path, *overrides: str) -> str:
         spec = world.spec("pretrained=file", f"pretrained.path={path}", *overrides)
-        return identity.content_id(spec, "data", aligned(spec).digests)
+        return manifest.content_id(spec, "data", aligned(spec).digests)
 
     (tmp_path / "copy.txt").write_text(world.glove.read_text())
     (tmp_path / "other.txt").write_text(world.glove.read_text().replace("Item-41", "Item-42"))

@@ -12,8 +12,7 @@ from embexp.config import composition
 from embexp.errors import ConfigError
 from embexp.specs.pretrained import File, Match, NoPretrained, Sample
 from embexp.specs.run import RunSpec, inert_settings
-from embexp.vectors.pretrained import checks
-from embexp.vectors.pretrained.aligned import make_sample, with_sample
+from embexp.vectors.pretrained.aligned import known_dims, known_rows, make_sample, with_sample
 from embexp.vectors.pretrained.tables import with_dims
 from tests.vectors.pretrained.conftest import DIM, World
 from tests.vectors.pretrained.test_aligned import aligned
@@ -78,30 +77,30 @@ def test_rows_and_dim_are_those_of_the_file(tmp_path: Path) -> None:
     assert (pretrained.tables["item"].rows, settled.tables["item"].width) == (13, 5)
     assert spec.tables["item"].dim is None
     assert settled.tables["user"] == spec.tables["user"]
-    assert checks.rows(spec) == {"user": 100, "item": 13}
-    assert checks.dims(spec.pretrained, spec.tables) == {"user": 16, "item": 5}
+    assert known_rows(spec) == {"user": 100, "item": 13}
+    assert known_dims(spec.pretrained, spec.tables) == {"user": 16, "item": 5}
     with pytest.raises(ValueError, match="has not been read"):
         _ = spec.tables["item"].width
 
 
 def test_sizes_of_a_sample_that_is_not_made_yet(tmp_path: Path) -> None:
     spec = clicks(tmp_path / "cache", "pretrained.rows=11", "pretrained.dim=3")
-    assert checks.rows(spec) == {"user": 100, "item": 11}
-    assert checks.dims(spec.pretrained, spec.tables) == {"user": 16, "item": 3}
+    assert known_rows(spec) == {"user": 100, "item": 11}
+    assert known_dims(spec.pretrained, spec.tables) == {"user": 16, "item": 3}
     assert not (tmp_path / "cache").exists()
-    assert checks.rows(clicks(tmp_path / "cache", "tables.item.dim=4", "pretrained.transform=truncate"))["item"] == 1000
+    assert known_rows(clicks(tmp_path / "cache", "tables.item.dim=4", "pretrained.transform=truncate"))["item"] == 1000
 
 
 def test_a_file_with_tokens_does_not_say_how_many_rows_a_table_has(tmp_path: Path) -> None:
     np.save(tmp_path / "mine.npy", np.zeros((50, 5)))
     (tmp_path / "mine.tokens.txt").write_text("".join(f"{n}\n" for n in range(50)))
     spec = clicks(tmp_path / "cache", f"pretrained.path={tmp_path / 'mine.npy'}")
-    assert checks.rows(spec)["item"] == aligned(spec).tables["item"].rows == 10
+    assert known_rows(spec)["item"] == aligned(spec).tables["item"].rows == 10
 
 
 def test_the_dim_of_text_is_known_once_it_is_read(world: World) -> None:
     spec = world.spec("tables.item.dim=null", "model=mlp", OWN, f"tables.item.pretrained.path={world.glove}")
-    assert "item" not in checks.dims(spec.pretrained, spec.tables)
+    assert "item" not in known_dims(spec.pretrained, spec.tables)
     assert with_dims(spec, aligned(spec), RunSpec.input_faults).tables["item"].dim == DIM
 
 

@@ -17,13 +17,13 @@ from rich.console import Console
 
 import embexp
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary
-from embexp.freezing import diagnosis
-from embexp.freezing.diagnosis import Cause, NeverMoved, Training, learning_steps
-from embexp.freezing.policies import Grouping, TablePolicy
 from embexp.reports.results import Results
 from embexp.runs import run as single
 from embexp.specs.optimizers import SGD
 from embexp.specs.tables import Storage
+from embexp.training.freezing import watching
+from embexp.training.freezing.policies import Grouping, TablePolicy
+from embexp.training.freezing.watching import Cause, NeverMoved, Training, learning_steps
 
 OLD, NEW, USERS, DIM = 25, 15, 20, 8
 MODEL = '''
@@ -191,25 +191,25 @@ def test_tables_whose_rows_were_merely_never_met_share_a_line(folder: Path, tmp_
 
 
 def test_tables_with_the_same_reason_share_a_line() -> None:
-    def of(name: str, *reasons: str) -> diagnosis.Diagnosis:
+    def of(name: str, *reasons: str) -> watching.Diagnosis:
         found = NeverMoved(1, {Cause.NEVER_MET: np.ones(1, np.bool_)}, 0)
-        return diagnosis.Diagnosis(found, name, 2, tuple(diagnosis.Reason(each, 1, "row 0") for each in reasons))
+        return watching.Diagnosis(found, name, 2, tuple(watching.Reason(each, 1, "row 0") for each in reasons))
 
-    quiet = diagnosis.Diagnosis(NeverMoved(2, {}, 0))
-    assert diagnosis.warnings(
+    quiet = watching.Diagnosis(NeverMoved(2, {}, 0))
+    assert watching.never_moved_warnings(
         [of("a", "were never met"), of("b", "had no rate"), quiet, of("c", "were never met")]
     ) == [
         "trainable rows never moved (tables.a 1 of 2, tables.c 1 of 2): they were never met",
         "tables.b: 1 of 2 trainable rows never moved: they had no rate (row 0)",
     ]
-    assert diagnosis.warnings([of("a", "were never met", "had no rate")]) == [
+    assert watching.never_moved_warnings([of("a", "were never met", "had no rate")]) == [
         "tables.a: 1 of 2 trainable rows never moved: they were never met (row 0)",
         "tables.a: 1 of 2 trainable rows never moved: they had no rate (row 0)",
     ]
-    [warning] = diagnosis.warnings([of(f"c{number}", "were never met") for number in range(26)])
+    [warning] = watching.never_moved_warnings([of(f"c{number}", "were never met") for number in range(26)])
     counts = "tables.c0 1 of 2, tables.c1 1 of 2, tables.c2 1 of 2 and 23 more tables"
     assert warning == f"trainable rows never moved ({counts}): they were never met"
-    assert diagnosis.warnings([quiet]) == []
+    assert watching.never_moved_warnings([quiet]) == []
 
 
 @pytest.mark.parametrize(("unmoved", "told"), [(0, False), (1, False), (9, False), (10, True), (1000, True)])
@@ -218,9 +218,9 @@ def test_a_gradient_of_zero_for_a_few_of_many_rows_is_no_warning(unmoved: int, t
     policy = TablePolicy(len(changed), Storage.VARIABLE)
     training = Training(SGD(learning_rate=0.1), steps=5, total_steps=5, epochs=1.0)
     vocabulary = IdentityVocabulary(len(changed))
-    found = diagnosis.diagnose("item", changed, np.ones_like(changed), policy, vocabulary, training)
+    found = watching.diagnose("item", changed, np.ones_like(changed), policy, vocabulary, training)
     assert found.as_json()["never_moved_because"] == because(no_gradient=unmoved)
-    assert bool(diagnosis.warnings([found])) == told
+    assert bool(watching.never_moved_warnings([found])) == told
 
 
 def test_a_learning_rate_that_is_zero_throughout(folder: Path, tmp_path: Path) -> None:

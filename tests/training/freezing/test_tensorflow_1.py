@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import embexp
 import embexp.estimator
-from embexp.freezing.optimizers.tensorflow_1 import ROW_WISE
+from embexp.training.freezing.optimizers import ROW_WISE
 
 v1 = tf.compat.v1
 train = v1.train

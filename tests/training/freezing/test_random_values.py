@@ -7,11 +7,11 @@ import pytest
 
 from embexp.config import composition
 from embexp.errors import ConfigError
-from embexp.freezing import policies
-from embexp.freezing.policies import RowFacts
 from embexp.specs import run
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
+from embexp.training.freezing import policies
+from embexp.training.freezing.policies import RowFacts
 
 
 def settled(*overrides: str) -> RunSpec:

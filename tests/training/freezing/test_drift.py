@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import embexp
-from embexp.freezing import watching
-from embexp.freezing.watching import Origin, draw_sample
 from embexp.runs import run as single
 from embexp.specs.optimizers import SGD
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
+from embexp.training.freezing import watching
+from embexp.training.freezing.watching import Origin, draw_sample
 from tests.thoroughness import left_out
 
 ITEMS, DIM, KNOWN = 80, 16, 50

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import DataError
-from embexp.freezing.policies import RowFacts, first_steps, group
 from embexp.specs.freezing import (
     FreezePretrainedRows,
     FreezeRows,
@@ -24,6 +23,7 @@ from embexp.specs.freezing import (
     RowsRule,
     TableRule,
 )
+from embexp.training.freezing.policies import RowFacts, first_steps, group
 
 TOKENS = {"the": 1, "of": 2, "and": 4}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embexp.freezing import policies
 from embexp.specs.tables import Storage
+from embexp.training.freezing import policies
 
 
 @pytest.mark.parametrize(

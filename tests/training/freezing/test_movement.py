@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embexp.freezing import watching
-from embexp.freezing.watching import Movement
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, TableOptimizer
 from embexp.system.arrays import ArrayRows
+from embexp.training.freezing import watching
+from embexp.training.freezing.watching import Movement
 
 RANDOM = np.random.default_rng(0)
 

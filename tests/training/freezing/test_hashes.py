@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import RunError
-from embexp.freezing.watching import RowHashes, row_hashes
+from embexp.training.freezing.watching import RowHashes, row_hashes
 
 
 def blocks(matrix: np.ndarray, size: int) -> list[np.ndarray]:

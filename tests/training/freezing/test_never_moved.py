@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.freezing.diagnosis import Cause, by_cause, most_frequent
-from embexp.freezing.watching import RowHashes
+from embexp.training.freezing.watching import Cause, RowHashes, by_cause, most_frequent
 
 
 def blocks(matrix: np.ndarray, size: int) -> list[np.ndarray]:
