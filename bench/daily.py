@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +105,15 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keep the log and the runs here")
     options = parser.parse_args()
     days, rows = (4, 80_000) if options.quick else (options.days, options.rows)
+    described = harness.introduce()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary)
-        summary = study(folder, days, rows, options.ways)
+        summary = study(options.folder or Path(temporary), days, rows, options.ways)
     found = figures(summary)
-    for name, value in found.items():
-        print(f"{name:45} {value:.4f}")
-    if options.json:
-        options.json.write_text(json.dumps({"figures": found, "runs": summary["runs"]}))
+    for way, each in found.items():
+        print(f"{way:10} " + ", ".join(f"{name} {value:.4f}" for name, value in each.items()))
+    for name, value, bound, met in goals(found):
+        print(f"{name} {value:.4f} {bound} {harness.word(met)}")
+    harness.save(options, described, found)
 
 
 def study(folder: Path, days: int, rows: int, ways: str) -> dict[str, Any]:
@@ -128,26 +130,36 @@ def study(folder: Path, days: int, rows: int, ways: str) -> dict[str, Any]:
     return found
 
 
-def figures(summary: dict[str, Any]) -> dict[str, float]:
-    """Mean AUC of the next day from the third day on, seconds of a link and of a run on the same day alone."""
-    means, runs = summary["metrics"]["test"], summary["runs"]
-    by_way: dict[str, list[float]] = {}
-    for name, each in runs.items():
+def figures(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """By way: means of AUC and log loss of the next day, from the third on, and the median seconds of a run."""
+    means, seconds = summary["metrics"]["test"], dict[str, dict[int, float]]()
+    for name, each in summary["runs"].items():
         way, _, number = name.partition("-")
         if int(number) > 1 and each["seconds"]["total"] is not None:
-            by_way.setdefault(way, []).append(each["seconds"]["total"])
-    found = {
-        key.replace("_auc", ", mean AUC").replace("_log_loss", ", mean log loss"): value for key, value in means.items()
+            seconds.setdefault(way, {})[int(number)] = each["seconds"]["total"]
+    found: dict[str, dict[str, float]] = {
+        way: {name: means[f"{way}_{name}"] for name in ("auc", "log_loss")}
+        for way in ("continued", "all", "last", "parent")
+        if f"{way}_auc" in means
     }
-    found |= {f"{way}, median seconds of a run": statistics.median(seconds) for way, seconds in by_way.items()}
-    if "last" in by_way:
-        pairs = zip(by_way["continued"], by_way["last"], strict=False)
-        found[f"seconds, continued / last (<= {SLOWEST})"] = statistics.median(a / b for a, b in pairs)
-    if "all_auc" in means:
-        found[f"AUC, continued - all (>= {-WORSE})"] = means["continued_auc"] - means["all_auc"]
-    if "last_auc" in means:
-        found["AUC, continued - last (> 0)"] = means["continued_auc"] - means["last_auc"]
+    for way, each in seconds.items():
+        found[way]["seconds"] = statistics.median(each.values())
+    if {"continued", "last"} <= seconds.keys():
+        both = seconds["continued"].keys() & seconds["last"].keys()
+        ratio = statistics.median(seconds["continued"][day] / seconds["last"][day] for day in both)
+        found["continued"]["of_last"] = ratio
     return found
+
+
+def goals(found: dict[str, dict[str, float]]) -> Iterator[tuple[str, float, str, bool]]:
+    """Each goal: its name, the value, the bound, and whether it is met."""
+    own = found["continued"]
+    if "of_last" in own:
+        yield "seconds, continued / last", own["of_last"], f"<= {SLOWEST}", own["of_last"] <= SLOWEST
+    if "all" in found:
+        yield "AUC, continued - all", (less := own["auc"] - found["all"]["auc"]), f">= {-WORSE}", less >= -WORSE
+    if "last" in found:
+        yield "AUC, continued - last", (more := own["auc"] - found["last"]["auc"]), "> 0", more > 0
 
 
 if __name__ == "__main__":
