@@ -84,6 +84,7 @@ NEEDS = {
     ("model", "complex_large"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("data", "triples_sampled"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("experiment", "new_entities"): ["data.path=FOLDER"],
+    ("study", "daily"): ["experiment=ratings", "data.path=[ONE,TWO,THREE]", "data.label=rating"],
     ("study", "new_items"): ["experiment=recommendation", *INTERACTIONS],
     ("study", "new_entities"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("freeze", "pretrained_rows"): ["pretrained=file", "pretrained.path=FILE"],

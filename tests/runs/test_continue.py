@@ -208,6 +208,63 @@ def test_a_parent_that_is_better_is_told(metric: str, interval: list[float], war
     assert not list(continued.warnings(changed, metric, None))
 
 
+def test_a_chain_is_shown_and_checked(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["run", "experiment=animals", "--config-dir", str(folder / "own"), f"data.path={folder / 'monday.csv'}"]
+    assert main([*start, f"hydra.run.dir={tmp_path / 'first'}", "train.steps=2", *QUIET]) == 0
+    for parent, day, name in (("first", "tuesday", "second"), ("second", "wednesday", "third")):
+        data = ["--data", str(folder / f"{day}.csv")]
+        assert main(["continue", str(tmp_path / parent), *data, f"hydra.run.dir={tmp_path / name}"]) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "third"), "--chain", "--plot", str(tmp_path / "chain.png")]) == 0
+    shown = capsys.readouterr().out
+    assert [shown.count(f"{name} ") for name in ("first", "second", "third")] == [1, 1, 1]
+    assert (tmp_path / "chain.png").read_bytes()[:4] == b"\x89PNG"
+    third = read(tmp_path / "third/summary.json")
+    change = third["parent"]["differences"]["test"]["accuracy"]["value"]
+    assert f"{third['metrics']['test']['accuracy']:.4f}" in shown
+    assert f"{change:+.4f}" in shown
+    assert main(["verify", str(tmp_path / "third"), "--chain"]) == 0
+    assert capsys.readouterr().out.count("repeated: identical") == 3
+    with (tmp_path / "first/metrics.jsonl").open("a") as file:
+        file.write("{}\n")
+    assert main(["verify", str(tmp_path / "third")]) == 1
+    assert f"parent: {tmp_path / 'first'} has files that were changed" in capsys.readouterr().out
+    (tmp_path / "first/inventory.json").write_text("{}")
+    assert main(["verify", str(tmp_path / "third")]) == 1
+    assert "is another run by now" in capsys.readouterr().out
+    (tmp_path / "second").rename(tmp_path / "elsewhere")
+    assert main(["verify", str(tmp_path / "third")]) == 2  # its rows can't be read again
+    assert f"parent: {tmp_path / 'second'} is gone" in capsys.readouterr().out
+
+
+def test_files_that_come_day_by_day(folder: Path, tmp_path: Path) -> None:
+    files = ",".join(str(folder / f"{day}.csv") for day in ("monday", "tuesday", "wednesday"))
+    overrides = [
+        "run",
+        "experiment=animals",
+        "--config-dir",
+        str(folder / "own"),
+        "study=daily",
+        f"data.path=[{files}]",
+    ]
+    overrides += ["study.retrain=[all,last,window]", "study.window=2", "train.steps=3", f"hydra.run.dir={tmp_path}/out"]
+    assert main([*overrides, *QUIET]) == 0
+    found = read(tmp_path / "out/summary.json")
+    assert list(found["runs"]) == ["continued-001", "continued-002", "all-002", "last-002", "window-002"]
+    for name, entry in found["runs"].items():
+        of_run = read(tmp_path / "out" / name / "summary.json")
+        assert entry["metrics"] == of_run["metrics"]
+    both, one = (found["runs"][name]["examples"]["train"] for name in ("all-002", "last-002"))
+    assert (both, one) == (900, 360)  # a tenth validates
+    for way in ("continued", "all", "last", "window"):
+        expected = found["runs"][f"{way}-002"]["metrics"]["test"]["accuracy"]
+        assert found["metrics"]["test"][f"{way}_accuracy"] == expected
+    expected = found["runs"]["continued-002"]["parent"]["metrics"]["test"]["accuracy"]
+    assert found["metrics"]["test"]["parent_accuracy"] == expected
+    assert main(["resume", str(tmp_path / "out")]) == 0
+    assert main(["report", str(tmp_path / "out"), "--no-html"]) == 0
+
+
 def test_earlier_examples_are_mixed_in(folder: Path, tuesday: Path) -> None:
     out = go_on(folder, tuesday.name, "wednesday", "parent.replay=0.25", "train.epochs=1")
     run = embexp.load_run(out)

@@ -64,21 +64,35 @@ def main(arguments: Sequence[str]) -> int:
 
 def _chain(directory: Path) -> tuple[list[Path], bool]:
     """The runs that a run went on from, the first one first, and itself; and whether all are those that they were."""
-    from embexp.records import inventory
     from embexp.records.folder import RunFolder
+    from embexp.reports.chain import chain_of
 
-    found, whole = [directory], True
-    while (folder := RunFolder(found[0])).summary.is_file() and (parent := folder.read_summary().get("parent")):
-        before = Path(parent["path"])
-        state = "is the run that it went on from"
-        if inventory.digest_of(before) != parent["inventory"]:
-            gone = "is gone" if not before.exists() else "was changed, or is another run"
-            state, whole = f"{gone}: {found[0]} went on from run {parent['run_id'][:12]} there", False
-        print(f"parent: {before} {state}", flush=True)
-        if not before.exists() or before in found:
-            break
-        found.insert(0, before)
+    if not RunFolder(directory).summary.is_file():
+        return [directory], True
+    found, whole = chain_of(directory), True
+    for run in reversed(found):
+        if (parent := RunFolder(run).read_summary().get("parent")) is not None:
+            fault = _fault_of_parent(Path(parent["path"]), parent["inventory"])
+            whole = whole and not fault
+            told = f"{fault}: {run} went on from run {parent['run_id'][:12]} there" if fault else "is what it was"
+            print(f"parent: {parent['path']} {told}", flush=True)
     return found, whole
+
+
+def _fault_of_parent(directory: Path, noted: str | None) -> str:
+    """What is wrong with a run that another one went on from; "": nothing.
+
+    Args:
+        noted: SHA-256 of its inventory at that time.
+    """
+    from embexp.records import inventory
+    from embexp.runs import verification
+
+    if not directory.is_dir():
+        return "is gone"
+    if inventory.digest_of(directory) != noted:
+        return "is another run by now"
+    return "" if verification.record_of(directory).intact else "has files that were changed"
 
 
 def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:
