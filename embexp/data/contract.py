@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +40,7 @@ class Contract:
     @cached_property
     def digest(self) -> str:
         """Digest of all that follows for the data of a run."""
-        content = {
+        content: dict[str, Any] = {
             "vocabularies": {name: each.digest for name, each in self.vocabularies.items()},
             "classes": list(self.classes),
             "numbers": [column.as_json() for column in self.numbers],

@@ -32,8 +32,6 @@ from typing import Any, TypeVar
 
 import keras
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import tensorflow as tf
 from scipy import sparse
 
@@ -47,6 +45,7 @@ from embexp.errors import RunError
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs.prepare import fitted_numbers, read_recorded_data
+from embexp.runs.served_tokens import ESCAPES, has_line_ends, lines_of, write_tokens
 from embexp.specs import vocabularies
 from embexp.specs.data import Transform
 from embexp.specs.fields import imported
@@ -54,14 +53,12 @@ from embexp.specs.run import RunSpec
 from embexp.specs.tables import Combiner, Feature
 from embexp.specs.vocabularies import WHOLE_NUMBER
 from embexp.strategies.strategy import OneDevice
-from embexp.system import digests, files
+from embexp.system import digests
 from embexp.system.arrays import ArrayRows, Rows
 from embexp.system.parallel import Progress
 from embexp.tables.row_engine import ExportedLookup, ExportedTable
 from embexp.training.step import Step
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint
-
-_LINES = 65_536
 
 
 class Served(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
@@ -122,13 +119,9 @@ class ServedTokens(Served):
         self._of, self._first, self._oov = name, vocabulary.first, vocabulary.oov
         self._missing, self._rare = vocabulary.missing_frequency is not None, vocabulary.rare is not None
         self._known, self._steps = len(vocabulary.known), vocabulary.steps
-        tokens = vocabulary.known
-        if vocabulary.rare is not None:
-            tokens = pa.concat_arrays([tokens, vocabulary.rare])
-        self._file = folder / f"{name}.tokens.txt"
-        # TensorFlow's reader of lines ends them at line feeds and drops carriage returns.
-        self._escaped = bool(pc.any(pc.match_substring_regex(tokens, "[\n\r]")).as_py())
-        _write(self._file, tokens, escaped=self._escaped)
+        tokens = lines_of(vocabulary)
+        self._file, self._escaped = folder / f"{name}.tokens.txt", has_line_ends(tokens)
+        write_tokens(self._file, tokens)
         lines = tf.lookup.TextFileInitializer(
             str(self._file),
             tf.string,
@@ -174,21 +167,8 @@ class ServedTokens(Served):
         return found
 
 
-def _write(file: Path, tokens: pa.LargeStringArray, *, escaped: bool) -> None:
-    with files.atomic_write(file) as out:
-        for start in range(0, len(tokens), _LINES):
-            some = tokens.slice(start, _LINES)
-            if escaped:
-                for plain, escape in _ESCAPES:
-                    some = pc.replace_substring(some, plain, escape)
-            out.write("".join(f"{token}\n" for token in some.to_pylist()).encode())
-
-
-_ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"))
-
-
 def _escaped(tokens: Any) -> Any:
-    for plain, escape in _ESCAPES:
+    for plain, escape in ESCAPES:
         # In a pattern and in a rewrite of RE2, a backslash is written twice.
         tokens = tf.strings.regex_replace(tokens, plain.replace("\\", "\\\\"), escape.replace("\\", "\\\\"))
     return tokens
@@ -305,12 +285,14 @@ def write(
     directory: Path,
     allow_code: Collection[str],
     *,
+    without_rows: bool = False,
     progress: Progress,
 ) -> dict[str, dict[str, str]]:
     """Writes a run's model into an empty directory.
 
     Args:
         allow_code: functions that the recorded spec may run.
+        without_rows: leaves out the rows of the run's tables, for `streaming.add_tables`.
 
     Returns:
         Name and description of each input, by signature.
@@ -345,7 +327,8 @@ def write(
         signatures = module.signatures()
         if spec.data.serving:
             signatures |= imported(spec.data.serving)(spec.data, module, columns)
-        streaming.write_saved_model(module, signatures, tables, directory, progress=progress)
+        written = {name: rows for name, rows in tables.items() if not (without_rows and name in run.tables)}
+        streaming.write_saved_model(module, signatures, written, directory, progress=progress)
     return {name: _inputs(function) for name, function in signatures.items()}
 
 

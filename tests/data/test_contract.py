@@ -14,7 +14,9 @@ from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary
 from embexp.errors import DataError
 from embexp.specs.vocabularies import Row, UnknownPolicy, VocabularyRules
 
-TOKENS = st.dictionaries(st.sampled_from(["", *"abcdefgh", "ä", "日本", "a" * 20, "a b"]), st.integers(0, 4), min_size=1)
+TOKENS = st.dictionaries(
+    st.sampled_from(["", *"abcdefgh", "ä", "日本", "a" * 20, "a b"]), st.integers(0, 4), min_size=1
+)
 RULES = st.builds(
     VocabularyRules,
     unknown=st.sampled_from(UnknownPolicy),
@@ -67,7 +69,9 @@ def test_growing_twice_is_growing_by_both(
     assert again.known.equals(twice.known)
 
 
-@pytest.mark.parametrize("vocabulary", [HashVocabulary(5), HashVocabulary(5, missing=True), BucketVocabulary((0.5, 2.0))])
+@pytest.mark.parametrize(
+    "vocabulary", [HashVocabulary(5), HashVocabulary(5, missing=True), BucketVocabulary((0.5, 2.0))]
+)
 def test_rows_that_are_not_of_tokens_stay(vocabulary: HashVocabulary | BucketVocabulary) -> None:
     tokens = ["", "1", "2", "0.1"]
     now, rows = grown(vocabulary, pa.array(tokens, pa.large_string()), np.ones(4, np.int64), VocabularyRules())

@@ -33,7 +33,7 @@ def write(path: Path, users: range, count: int, seed: int, classes: str = "cat,c
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data of three days, and a run on the first."""
     here = tmp_path_factory.mktemp("days")
-    write(here / "monday.csv", range(0, 12), 600, 0)
+    write(here / "monday.csv", range(12), 600, 0)
     write(here / "tuesday.csv", range(6, 20), 400, 1)
     write(here / "wednesday.csv", range(10, 26), 400, 2)
     own = here / "own/experiment"
@@ -95,7 +95,8 @@ def test_what_the_data_decided_stays(folder: Path, tuesday: Path) -> None:
     before, after = embexp.load_run(folder / "monday"), embexp.load_run(tuesday)
     for table in ("user", "item"):
         was, now = before.vocabulary(table), after.vocabulary(table)
-        assert isinstance(was, TokenVocabulary) and isinstance(now, TokenVocabulary)
+        assert isinstance(was, TokenVocabulary)
+        assert isinstance(now, TokenVocabulary)
         assert now.known.slice(0, len(was.known)).equals(was.known)
     assert set(after.vocabulary("user").tokens()[13:]) == {f"u{number}" for number in range(12, 20)}
     assert before.vocabulary("size").digest == after.vocabulary("size").digest
@@ -130,7 +131,7 @@ def test_the_parent_is_evaluated_as_it_evaluates_itself(folder: Path, tuesday: P
 def test_a_link_is_the_long_run_over_the_same_examples(folder: Path) -> None:
     """Where both days hold all tokens, and nothing is shuffled or held out."""
     for name, seed in (("one", 5), ("two", 6)):
-        write(folder / f"{name}.csv", range(0, 12), 320, seed)
+        write(folder / f"{name}.csv", range(12), 320, seed)
     one, two = ((folder / f"{name}.csv").read_text() for name in ("one", "two"))
     (folder / "both.csv").write_text(one + two.partition("\n")[2])
     plain = (

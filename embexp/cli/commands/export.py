@@ -7,6 +7,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
@@ -15,10 +16,15 @@ from embexp.errors import NotARunError
 from embexp.specs.fields import names, path_of
 from embexp.system.printable import print
 
+if TYPE_CHECKING:
+    from embexp.runs.deltas import Changed
+
 KINDS = ("savedmodel", "npy", "word2vec", "projector", *names("exports"))
 HELP = """\
 usage: embexp export RUN OUT --as savedmodel|npy|word2vec|projector|vectors|index [--table NAME] [--binary]
                      [--recall SHARE] [--allow-code M:F]
+       embexp export RUN OUT --since PARENT [--as savedmodel|npy] [--allow-code M:F]
+       embexp export apply BASE DELTA OUT
 
 Writes a finished run into OUT, a new directory, for programs without embexp. Tables are written in blocks, so they
 may be larger than memory.
@@ -32,11 +38,15 @@ may be larger than memory.
     --as index        Writes these, items.faiss, an index of items by faiss, and index.json with its recall@10 and
                       queries per second, measured on this machine.
     --recall SHARE    With index, the share of the 10 best items that searches are tuned to find (default: 0.99).
+    --since PARENT    Writes a delta instead: of each table, the rows that are new or have moved since PARENT, a run
+                      that RUN goes on from. With savedmodel (the default), also the model without its tables.
     --table NAME      With npy, word2vec and projector, writes only this table. It may be repeated.
     --binary          With word2vec, writes its binary form, NAME.bin.
     --allow-code MODULE:FUNCTION
                       With savedmodel, vectors and index, allows a function that the run's record names, such as that
                       of its model.
+
+`embexp export apply` makes of a whole export of PARENT, and of a delta, the whole export of RUN.
 
 A SavedModel takes the columns of the run's data by their names, and has these signatures:
 
@@ -59,11 +69,26 @@ loaded model takes a dict of columns as tensors, ragged tensors or sparse tensor
 """
 
 
+APPLY_HELP = """\
+usage: embexp export apply BASE DELTA OUT
+
+Makes a whole export of a run of that of an earlier one, and of what changed since. OUT, a new directory, is what
+`embexp export RUN OUT` writes: the same files of tables, or a SavedModel of the same tensors, tokens and predictions.
+
+    BASE     A whole export of the earlier run: a SavedModel, or a folder that --as npy wrote, with all tables.
+    DELTA    What `embexp export RUN DELTA --since PARENT` wrote, where PARENT is that earlier run.
+
+The digests of all tables and tokens are compared first. Another base and a damaged delta are refused.
+"""
+
+
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
+    if list(arguments[:1]) == ["apply"]:
+        return apply(arguments[1:])
     parser = Parser.of_run("export", HELP)
     parser.needs("out", "where to? Give a new directory, OUT")
-    parser.values("--as")
+    parser.values("--as", "--since")
     parser.add_argument("--table", action="append", default=[])
     parser.add_argument("--recall")
     parser.switches("--binary")
@@ -71,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
     from embexp.records.folder import RunFolder
     from embexp.runs.kernels import Kernels, choose
 
-    kind = getattr(options, "as")
+    kind = getattr(options, "as") or "savedmodel"  # of a delta
     _take_in_fields(Path(options.directory))
     if kind not in (kinds := (*KINDS, *(name for name in names("exports") if name not in KINDS))):
         parser.error(f"argument --as: invalid choice: {kind!r} (choose from {', '.join(map(repr, kinds))})")
@@ -80,13 +105,15 @@ def main(arguments: Sequence[str]) -> int:
     folder = RunFolder(Path(options.directory))
     if runs_model:
         choose(folder)
-    check_finished(options.directory, "export", options.out, "--as", kind, allow_code=allowed)
+    since = [] if options.since is None else ["--since", options.since]
+    check_finished(options.directory, "export", options.out, "--as", kind, *since, allow_code=allowed)
     from embexp.cli import stages
 
     if runs_model:
         Kernels.of_run(folder).load_tensorflow()
     from embexp.runs.finished import export
 
+    further: dict[str, Any] = {} if options.recall is None else {"recall": float(options.recall)}
     with stages.show_stages() as shown:
         exported = export(
             options.directory,
@@ -94,13 +121,14 @@ def main(arguments: Sequence[str]) -> int:
             kind,
             tables=options.table,
             binary=options.binary,
+            since=options.since,
             allow_code=options.allow_code,
             progress=shown,
-            **({} if options.recall is None else {"recall": float(options.recall)}),
+            **further,
         )
     for name, (rows, dim) in exported.tables.items():
         what = "vectors of" if runs_model and kind != "savedmodel" else "table"
-        print(f"{what} {name}: {rows:,} rows of dimension {dim}")
+        print(f"{what} {name}: {_rows_of(exported.changed[name]) if since else f'{rows:,} rows of dimension {dim}'}")
     for signature, inputs in exported.signatures.items():
         print(f"signature {signature}: {', '.join(f'{name} {what}' for name, what in inputs.items())}")
     if found := exported.facts:
@@ -112,6 +140,41 @@ def main(arguments: Sequence[str]) -> int:
         )
     print(f"wrote {exported.path}")
     return DONE
+
+
+def _rows_of(changed: Changed) -> str:
+    """How many rows of a table are new, have moved and are the same, and what they take."""
+    from embexp.system.terminal import byte_size
+
+    counts = changed.counts
+    size, whole = byte_size(changed.bytes), byte_size(changed.whole)
+    return f"{counts.new:,} rows new, {counts.moved:,} moved, {counts.same:,} the same; {size}, and {whole} whole"
+
+
+def apply(arguments: Sequence[str]) -> int:
+    """Runs `embexp export apply`."""
+    parser = Parser("export apply", APPLY_HELP)
+    parser.needs("base", "to what? Give BASE, a whole export of the earlier run")
+    parser.needs("delta", "which delta? Give DELTA, what `embexp export RUN DELTA --since PARENT` wrote")
+    parser.needs("out", "where to? Give a new directory, OUT")
+    options = parser.parse(arguments, _faults_of_apply)
+    from embexp.cli import stages
+    from embexp.runs.finished import apply_delta
+
+    with stages.show_stages() as shown:
+        exported = apply_delta(options.base, options.delta, options.out, progress=shown)
+    for name, (rows, dim) in exported.tables.items():
+        print(f"table {name}: {rows:,} rows of dimension {dim}")
+    print(f"wrote {exported.path}")
+    return DONE
+
+
+def _faults_of_apply(options: argparse.Namespace) -> Iterator[str]:
+    for name, path in (("BASE", options.base), ("DELTA", options.delta)):
+        if path is not None and not Path(path).is_dir():
+            yield f"{path}: there is no such directory, and {name} is one"
+    if options.out is not None and Path(options.out).exists():
+        yield f"{options.out} already exists: give OUT another name"
 
 
 def _take_in_fields(run: Path) -> None:
@@ -126,8 +189,12 @@ def _faults(options: argparse.Namespace) -> Iterator[str]:
     kind = getattr(options, "as")
     if options.out is not None and Path(options.out).exists():
         yield f"{options.out} already exists: give OUT another name"
-    if kind is None:
+    if kind is None and options.since is None:
         yield f"as what? Add --as {', '.join(KINDS)}"
+    if options.since is not None and kind not in (None, "savedmodel", "npy"):
+        yield f"--since is for --as savedmodel and npy, not {kind}"
+    if options.since is not None and options.table:
+        yield "--table is for whole exports: a delta is of all tables of the run"
     if kind == "index":
         yield from _faults_of_index(options)
     elif options.recall is not None:
