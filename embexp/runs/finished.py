@@ -134,6 +134,7 @@ def export(
     *,
     tables: Collection[str] = (),
     binary: bool = False,
+    tables_apart: bool = False,
     since: Run | Path | str | None = None,
     allow_code: Collection[str] = (),
     progress: Progress = quiet,
@@ -146,6 +147,8 @@ def export(
         kind: one of `ExportKind`, or of what fields export.
         tables: names of the tables, for files; empty: all.
         binary: of word2vec, its binary form.
+        tables_apart: of a SavedModel, that it is given rows, by feature, and has no tables; `out` has two folders,
+            `model` and, as of kind npy, `tables`.
         since: a run that this one goes on from: writes a delta, see `runs.deltas`, of which and a whole export of that
             run `apply_delta` makes one of this run, as kind savedmodel, or, without a model, npy.
         allow_code: functions that the recorded spec may run; a SavedModel of the user's own model needs its function.
@@ -160,6 +163,8 @@ def export(
             function isn't allowed.
     """
     out = _new_place(out)
+    if tables_apart and (kind != ExportKind.SAVEDMODEL or since is not None):
+        raise RunError("tables are apart in a whole export of kind savedmodel, and in no other one")
     if since is not None and (kind not in DELTAS or tables):
         raise RunError(f"a delta is of all tables, and of kind {' or '.join(DELTAS)}, not {kind}")
     if (write := fields.find("exports", str(kind))) is not None:
@@ -185,6 +190,8 @@ def export(
         shapes = {name: (row.rows, row.dim) for name, row in rows.items()}
         with _written_whole(out) as directory:
             match kind:
+                case ExportKind.SAVEDMODEL if tables_apart:
+                    signatures = _write_apart(source, rows, directory, out, allow_code, progress=progress)
                 case ExportKind.SAVEDMODEL:
                     from embexp.runs import serving
 
@@ -327,6 +334,32 @@ def _write_npy(
         tokens = lines_of_rows(vocabulary, rows.rows) if isinstance(vocabulary, TokenVocabulary) else None
         file, other = f"{name}.npy", _any_token(run, name)
         vectors.write_vectors(rows, tokens, directory / file, named=out / file, any_token=other, progress=progress)
+
+
+def _write_apart(
+    run: EarlierCheckpoint,
+    tables: Mapping[str, Rows],
+    directory: Path,
+    out: Path,
+    allow_code: Collection[str],
+    *,
+    progress: Progress,
+) -> Mapping[str, Mapping[str, str]]:
+    """Writes `model`, a SavedModel that is given rows, and `tables`, see `_write_npy`; returns the signatures.
+
+    What the rows of buckets stand for, of which there are no tokens, is in `NAME.json`, as in the run.
+    """
+    from embexp.runs import serving
+
+    model, folder = directory / "model", directory / "tables"
+    model.mkdir()
+    folder.mkdir()
+    signatures = serving.write_apart(run, tables, model, allow_code, progress=progress)
+    _write_npy(run, tables, folder, out / folder.name, progress=progress)
+    for name in tables:
+        if not isinstance(vocabulary := run.vocabulary(name), TokenVocabulary):
+            vocabulary.write(folder / name)
+    return signatures
 
 
 def lines_of_rows(vocabulary: TokenVocabulary, rows: int) -> pa.LargeStringArray:

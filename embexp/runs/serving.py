@@ -57,7 +57,7 @@ from embexp.system import digests
 from embexp.system.arrays import ArrayRows, Rows
 from embexp.system.parallel import Progress
 from embexp.tables.row_engine import ExportedLookup, ExportedTable
-from embexp.training.step import Step
+from embexp.training.step import Input, Step
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint
 
 
@@ -313,14 +313,8 @@ def write(
             name: ExportedTable(name, rows.rows, rows.dim, combiner=spec.tables[name].combiner)
             for name, rows in tables.items()
         }
-        classes = run.summary.get("classes", ())
-        sizes = {name: table.rows for name, table in tables.items()}
-        dense = execute.dense_settings(spec, rows=sizes, width=columns.dense_width, classes=len(classes), total_steps=1)
-        # Of the tables that it was trained with.
-        dense = replace(dense, adapters=execute.adapters_of(run.spec.features, run.spec.tables))
-        model = execute.dense_model(dense, {name: table.dim for name, table in exported.items()})
-        restoring.restore_weights(model, run.folder.final_checkpoint)
-        step = Step(ExportedLookup(exported, spec.features), model, dense.inputs, OneDevice())
+        model, inputs = _dense_part(run, spec, columns, tables)
+        step = Step(ExportedLookup(exported, spec.features), model, inputs, OneDevice())
         pieces = Pieces(run, step, columns, shared, vocabularies, _parts(model), tuple(allow_code), progress)
         module = imported(spec.task.serving)(pieces)
         module.tables = {name: table.variable for name, table in exported.items()}
@@ -330,6 +324,79 @@ def write(
         written = {name: rows for name, rows in tables.items() if not (without_rows and name in run.tables)}
         streaming.write_saved_model(module, signatures, written, directory, progress=progress)
     return {name: _inputs(function) for name, function in signatures.items()}
+
+
+def write_apart(
+    run: EarlierCheckpoint,
+    tables: Mapping[str, Rows],
+    directory: Path,
+    allow_code: Collection[str],
+    *,
+    progress: Progress,
+) -> dict[str, dict[str, str]]:
+    """Writes a run's model without its tables into an empty directory: it takes rows, feature by feature.
+
+    Args:
+        tables: of which only the shapes count.
+        allow_code: functions that the recorded spec may run.
+
+    Returns:
+        Name and description of each input, by signature.
+
+    Raises:
+        RunError: the model can't be exported so.
+    """
+    spec = run.spec
+    if not spec.task.takes_rows:
+        raise RunError(
+            f"a model of task {spec.task} looks rows up itself, also those of no example, so its tables can't be apart;"
+            " export the whole SavedModel"
+        )
+    progress("tracing the model", None)
+    keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
+    columns, _ = columns_of(spec.data, spec.features, spec.tables, labelled=False)
+    model, _ = _dense_part(run, spec, columns, tables)
+    step = Step(GivenRows(), model, {name: Input(name) for name in spec.features}, OneDevice())
+    shapes = {name: each.activation_shape(tables[each.table].dim) for name, each in spec.features.items()}
+    pieces = Pieces(run, step, columns, {}, {}, _parts(model), tuple(allow_code), progress, shapes)
+    module = imported(spec.task.serving)(pieces)
+    signatures = module.signatures()
+    streaming.write_saved_model(module, signatures, {}, directory, progress=progress)
+    return {name: _inputs(function) for name, function in signatures.items()}
+
+
+def _dense_part(
+    run: EarlierCheckpoint, spec: RunSpec, columns: Columns, tables: Mapping[str, Rows]
+) -> tuple[Any, Mapping[str, Input]]:
+    """A run's model with its values, and for each feature the columns that it reads."""
+    classes = run.summary.get("classes", ())
+    sizes = {name: table.rows for name, table in tables.items()}
+    dense = execute.dense_settings(spec, rows=sizes, width=columns.dense_width, classes=len(classes), total_steps=1)
+    # Of the tables that it was trained with.
+    dense = replace(dense, adapters=execute.adapters_of(run.spec.features, run.spec.tables))
+    model = execute.dense_model(dense, {name: table.dim for name, table in tables.items()})
+    restoring.restore_weights(model, run.folder.final_checkpoint)
+    return model, dense.inputs
+
+
+class GivenRows:
+    """An `EmbeddingBackend` for a model that is given the rows, as activations float32 [B, …, dim] by feature."""
+
+    def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
+        """Takes the rows."""
+        self._activations = dict(features)
+
+    def activations(self) -> dict[str, Any]:
+        """The rows that were taken."""
+        return self._activations
+
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Raises RuntimeError: there is no table."""
+        raise RuntimeError(f"feature {feature} has no table here")
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Raises RuntimeError: this backend trains nothing."""
+        raise RuntimeError("rows that are given are not trained")
 
 
 def _with_sums(
@@ -381,6 +448,7 @@ class Pieces:
         vocabularies: from tokens to rows, by their names.
         parts: what holds the variables that the step reads.
         allow_code: functions that the recorded spec may run.
+        shapes: by feature, the shape of an example's rows, which the model is given; None: it looks them up.
     """
 
     run: EarlierCheckpoint
@@ -391,6 +459,7 @@ class Pieces:
     parts: Sequence[Any]
     allow_code: tuple[str, ...]
     progress: Progress
+    shapes: Mapping[str, tuple[int, ...]] | None = None
 
 
 def _several(run: EarlierCheckpoint) -> dict[str, bool]:
@@ -516,12 +585,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
                 value = self._number(column.name, features)
             ids[column.ids or column.name], own = _rows(column, value, given)
             weights |= own
-        found = [
-            number
-            for column in self._dense
-            for number in transformed_numbers(column, self._number(column.name, features))
-        ]
-        dense = tf.stack(found, axis=1) if found else tf.zeros([1, 0])
+        dense = _transformed_columns(self._dense, {name: self._number(name, features) for name in self._numbers})
         return self._outputs(self._logits(Batch(ids, weights, dense, None)))
 
     def _number(self, name: str, features: Mapping[str, Any]) -> Any:
@@ -574,6 +638,59 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return tf.function(call, autograph=False).get_concrete_function(**plain)
 
 
+class RowModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
+    """A model that takes the rows of its features, and columns of numbers.
+
+    Attributes:
+        predict: `predict({feature: rows, column: numbers})`, a `tf.function`.
+    """
+
+    def __init__(
+        self,
+        predict: Predict,
+        outputs: Outputs,
+        shapes: Mapping[str, tuple[int, ...]],
+        dense: Sequence[FittedColumn],
+        parts: Sequence[Any],
+    ) -> None:
+        """Takes the pieces of a model.
+
+        Args:
+            outputs: what is returned of logits.
+            shapes: by feature, the shape of an example's rows.
+            dense: columns of numbers, as the data's files have them, that the model gets in this order.
+            parts: what holds the variables that `predict` reads.
+        """
+        super().__init__()
+        self._logits, self._outputs, self._dense = predict, outputs, tuple(dense)
+        self._parts, self._features = list(parts), tuple(shapes)
+        self._numbers = {each.name: f"{each.name}{_NUMBER}" if each.name in shapes else each.name for each in dense}
+        of_inputs = {**shapes, **dict.fromkeys(self._numbers.values(), ())}
+        self._specs = {name: tf.TensorSpec([None, *shape], tf.float32) for name, shape in of_inputs.items()}
+        self.predict = tf.function(self._predict, [self._specs], autograph=False)
+
+    def signatures(self) -> Signatures:
+        """The one signature, of plain tensors."""
+        named = arguments(list(self._specs))
+
+        def call(**given: Any) -> Any:
+            return self.predict({name: given[own] for name, own in named.items()})
+
+        specs = {named[name]: spec for name, spec in self._specs.items()}
+        return {"serving_default": tf.function(call, autograph=False).get_concrete_function(**specs)}
+
+    def _predict(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        check_counts(given)
+        numbers = _transformed_columns(self._dense, {name: given[own] for name, own in self._numbers.items()})
+        return self._outputs(self._logits(Batch({name: given[name] for name in self._features}, {}, numbers, None)))
+
+
+def _transformed_columns(columns: Sequence[FittedColumn], values: Mapping[str, Any]) -> Any:
+    """What the model gets of columns of numbers: float32 [B, width], or [1, 0] of none."""
+    found = [number for column in columns for number in transformed_numbers(column, values[column.name])]
+    return tf.stack(found, axis=1) if found else tf.zeros([1, 0])
+
+
 def argument(column: str) -> str:
     """The name of a column as an argument of a signature: letters, digits and underscores, a letter first."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", column)
@@ -581,6 +698,24 @@ def argument(column: str) -> str:
 
 
 _Model = TypeVar("_Model", bound=FeatureModel)
+
+
+def row_model(pieces: Pieces, outputs: Outputs) -> FeatureModel | RowModel:
+    """A model that takes columns by name or, if it is given rows, these by feature.
+
+    Args:
+        outputs: what it returns of logits.
+    """
+    if pieces.shapes is None:
+        return feature_model(pieces, outputs)
+    dense = _fitted(pieces)
+    return RowModel(pieces.step.predict, outputs, pieces.shapes, dense, pieces.parts)
+
+
+def _fitted(pieces: Pieces) -> tuple[FittedColumn, ...]:
+    """The numeric columns that the model gets, as they were fitted."""
+    columns = pieces.columns
+    return fitted_numbers(pieces.run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
 
 
 def feature_model(pieces: Pieces, outputs: Outputs, kind: type[_Model] = FeatureModel) -> _Model:
@@ -605,12 +740,12 @@ def feature_model(pieces: Pieces, outputs: Outputs, kind: type[_Model] = Feature
         IdColumn(bucket.column, vocabularies[bucket.table], several=False, ids=name)
         for name, bucket in columns.buckets.items()
     ]
-    dense = fitted_numbers(run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
-    return kind(pieces.step.predict, outputs, ids, dense, pieces.parts, marks=run.spec.data.number_marks)
+    dense, marks = _fitted(pieces), run.spec.data.number_marks
+    return kind(pieces.step.predict, outputs, ids, dense, pieces.parts, marks=marks)
 
 
 def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Sequence[str]) -> dict[str, str]:
-    """The names of columns -> those of arguments, which are numbered where they would be the same.
+    """The names of columns -> those of arguments, see `arguments`.
 
     Raises:
         RunError: two inputs have one name.
@@ -625,6 +760,11 @@ def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Seque
             f"two columns would be {twice!r} in the exported model, which takes each column once; rename one in the"
             " data, and train again"
         )
+    return arguments(names)
+
+
+def arguments(names: Sequence[str]) -> dict[str, str]:
+    """The names of inputs -> those of arguments, which are numbered where they would be the same."""
     # Those that are arguments as they are keep their names. A graph knows no case of letters.
     found: dict[str, str] = {}
     lower = set[str]()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 KINDS = ("savedmodel", "npy", "word2vec", "projector", *names("exports"))
 HELP = """\
 usage: embexp export RUN OUT --as savedmodel|npy|word2vec|projector|vectors|index [--table NAME] [--binary]
-                     [--recall SHARE] [--allow-code M:F]
+                     [--tables inside|apart] [--recall SHARE] [--allow-code M:F]
        embexp export RUN OUT --since PARENT [--as savedmodel|npy] [--allow-code M:F]
        embexp export apply BASE DELTA OUT
 
@@ -40,6 +40,8 @@ may be larger than memory.
     --recall SHARE    With index, the share of the 10 best items that searches are tuned to find (default: 0.99).
     --since PARENT    Writes a delta instead: of each table, the rows that are new or have moved since PARENT, a run
                       that RUN goes on from. With savedmodel (the default), also the model without its tables.
+    --tables apart    With savedmodel, writes OUT/model, a SavedModel without tables, and OUT/tables, as of npy. The
+                      model takes rows: of each feature its activation, float32 [B, …, dim].
     --table NAME      With npy, word2vec and projector, writes only this table. It may be repeated.
     --binary          With word2vec, writes its binary form, NAME.bin.
     --allow-code MODULE:FUNCTION
@@ -90,6 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.needs("out", "where to? Give a new directory, OUT")
     parser.values("--as", "--since")
     parser.add_argument("--table", action="append", default=[])
+    parser.add_argument("--tables", choices=("inside", "apart"), default="inside")
     parser.add_argument("--recall")
     parser.switches("--binary")
     options = parser.parse(arguments, _faults)
@@ -121,6 +124,7 @@ def main(arguments: Sequence[str]) -> int:
             kind,
             tables=options.table,
             binary=options.binary,
+            tables_apart=options.tables == "apart",
             since=options.since,
             allow_code=options.allow_code,
             progress=shown,
@@ -203,6 +207,10 @@ def _faults(options: argparse.Namespace) -> Iterator[str]:
         yield "--table is for files: a SavedModel needs all tables of the run"
     elif options.table and kind in ("vectors", "index"):
         yield "--table is for tables: vectors and indexes are of users and items"
+    if options.tables == "apart" and kind not in (None, "savedmodel"):
+        yield "--tables apart is for --as savedmodel"
+    if options.tables == "apart" and options.since is not None:
+        yield "--tables apart is for whole exports, not with --since"
     if options.binary and kind != "word2vec":
         yield "--binary is for --as word2vec"
 
