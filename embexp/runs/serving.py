@@ -21,6 +21,7 @@ last bit, and so, once in a hundred million values, float32 by one unit in the l
 
 from __future__ import annotations
 
+import itertools
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -480,7 +481,11 @@ def _several(run: EarlierCheckpoint) -> dict[str, bool]:
 def _inputs(function: Any) -> dict[str, str]:
     """Dtype and shape of each input of a signature."""
     _, named = function.structured_input_signature
-    return {name: f"{spec.dtype.name} [{', '.join(_sizes(name, spec.shape))}]" for name, spec in named.items()}
+    return {name: f"{spec.dtype.name} {_described(name, spec.shape)}" for name, spec in named.items()}
+
+
+def _described(name: str, shape: Any) -> str:
+    return "[] or [B]" if shape.rank is None else f"[{', '.join(_sizes(name, shape))}]"
 
 
 def _sizes(name: str, shape: Any) -> list[str]:
@@ -555,7 +560,8 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         self._numbers = tuple(column.name for column in self._dense)
         tokens = {column.name for column in self._columns if column.vocabulary.takes == tf.string}
         floating = [column.name for column in self._columns if column.vocabulary.takes.is_floating]
-        self._as_both = tuple(name for name in dict.fromkeys([*self._numbers, *floating]) if name in tokens)
+        both = [name for name in dict.fromkeys([*self._numbers, *floating]) if name in tokens]
+        self._as_both = _number_names(both, self._columns, self._numbers)
         self._named = _arguments(self._columns, self._numbers, self._as_both)
         self.predict = tf.function(self._predict, autograph=False)
 
@@ -593,7 +599,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         given = features[name]
         if given.dtype == tf.string:
             return numbers_of_texts(given, *self._marks)
-        return features[f"{name}{_NUMBER}"] if name in self._as_both else given
+        return features[self._as_both[name]] if name in self._as_both else given
 
     def _specs(self, form: Form, *, tokens: bool) -> dict[str, Any]:
         specs: dict[str, Any] = {}
@@ -605,10 +611,10 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
                 continue
             specs[column.name] = _spec(form if column.several else None, takes if tokens else tf.int64)
             specs |= {name: _spec(form, tf.float32) for name in column.weights}
-        for name in self._as_both:
+        for name, own in self._as_both.items():
             spec = numbers.pop(name)
             if not tokens:  # a row tells no number; a token does
-                numbers[f"{name}{_NUMBER}"] = spec
+                numbers[own] = spec
         return specs | numbers
 
     def _signature(self, form: Form, *, tokens: bool) -> Any:
@@ -744,7 +750,18 @@ def feature_model(pieces: Pieces, outputs: Outputs, kind: type[_Model] = Feature
     return kind(pieces.step.predict, outputs, ids, dense, pieces.parts, marks=marks)
 
 
-def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Sequence[str]) -> dict[str, str]:
+def _number_names(both: Sequence[str], columns: Sequence[IdColumn], dense: Sequence[str]) -> dict[str, str]:
+    """By column of tokens and numbers, what its numbers are called next to its row numbers: like no other column."""
+    taken = {*dense, *(name for column in columns for name in (column.name, *column.weights))}
+    found: dict[str, str] = {}
+    for column in both:
+        names = itertools.chain([f"{column}{_NUMBER}"], (f"{column}{_NUMBER}_{count}" for count in itertools.count(2)))
+        found[column] = next(name for name in names if name not in taken)
+        taken.add(found[column])
+    return found
+
+
+def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Mapping[str, str]) -> dict[str, str]:
     """The names of columns -> those of arguments, see `arguments`.
 
     Raises:
@@ -754,7 +771,7 @@ def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Seque
     numbers = dict.fromkeys([*dense, *(column.name for column in columns if column.vocabulary.takes.is_floating)])
     taken = [column for column in columns if not column.vocabulary.takes.is_floating]
     names = [*(name for column in taken for name in (column.name, *column.weights))]
-    names += [f"{name}{_NUMBER}" if name in as_both else name for name in numbers]
+    names += [as_both.get(name, name) for name in numbers]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise RunError(
             f"two columns would be {twice!r} in the exported model, which takes each column once; rename one in the"
@@ -822,6 +839,27 @@ def check_counts(inputs: Mapping[str, Any]) -> None:
     (first, of_first), *others = ((name, _count(value)) for name, value in inputs.items())
     for name, count in others:
         tf.debugging.assert_equal(count, of_first, f"{name} and {first} have different numbers of examples")
+
+
+LENGTH = tf.TensorSpec(None, tf.int32, "k")
+"""How many answers are listed: a scalar, or one for each row of a request, [B], as rows of TensorFlow Serving are."""
+
+
+def lengths(k: Any, rows: Any) -> Any:
+    """How many answers are listed for each row of a request, int32 [rows, 1]; or [1, 1] for all, of a scalar.
+
+    Another number of them, or a negative one, is an InvalidArgumentError of the running graph.
+    """
+    found = tf.reshape(k, [-1, 1])
+    fits = tf.equal(tf.rank(k), 0) | tf.equal(tf.size(k), rows)
+    tf.debugging.assert_equal(fits, True, "k must be a number, or one for each row of the request")
+    tf.debugging.assert_non_negative(k, "k must be at least 0")
+    return found
+
+
+def longest(each: Any, most: Any) -> Any:
+    """The longest of such lists, of at most so many answers: int32."""
+    return tf.minimum(tf.reduce_max(tf.pad(each, [[0, 1], [0, 0]])), most)
 
 
 def _count(value: Any) -> Any:

@@ -64,6 +64,7 @@ A SavedModel takes the columns of the run's data by their names, and has these s
                       serving_default and serving_ids score triples (head, relation, tail).
     recommend, recommend_with_seen
                       Return the best k items for users, as `embexp recommend` lists them, without those of `exclude`.
+                      Here and above, k is a number, or one for each row of the request.
 
 Columns of weights have the form of their ids, and columns of numbers are float32 [B]. The output `predictions` is that
 of `embexp predict`. Task classification also has `probabilities` and `classes` [B, C]. In Python, `predict` of the
