@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import keras
@@ -46,9 +47,10 @@ from embexp.errors import RunError
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs.prepare import fitted_numbers, read_recorded_data
+from embexp.runs.served_dates import DateColumns, stripped
 from embexp.runs.served_tokens import ESCAPES, has_line_ends, lines_of, write_tokens
 from embexp.specs import vocabularies
-from embexp.specs.data import Transform
+from embexp.specs.data import CSV, DateColumn, Transform, Typed
 from embexp.specs.fields import imported
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Combiner, Feature
@@ -175,14 +177,10 @@ def _escaped(tokens: Any) -> Any:
     return tokens
 
 
-_SPACE = "".join(f"\\x{{{ord(letter):x}}}" for letter in map(chr, range(0x3001)) if letter.isspace())
-"""What `str.strip` removes, for a class of RE2; `tf.strings.strip` removes ASCII only."""
-
-
 def normalized(tokens: Any, steps: Collection[vocabularies.Step]) -> Any:
     """Tokens after some steps, as `normalized_text` makes them; all but `nfc`, which TensorFlow lacks."""
     if vocabularies.Step.STRIP in steps:
-        tokens = tf.strings.regex_replace(tokens, f"^[{_SPACE}]+|[{_SPACE}]+$", "")
+        tokens = stripped(tokens)
     if vocabularies.Step.LOWER in steps:
         tokens = lowered(tokens)
     if vocabularies.Step.NUMBER in steps:
@@ -268,6 +266,7 @@ def traced(function: Callable[..., Any], **specs: Any) -> Any:
     return tf.function(lambda **given: function(**given), autograph=False).get_concrete_function(**specs)
 
 
+_NO_DATES: Mapping[str, DateColumn] = MappingProxyType({})
 _NUMBER = "_number"
 """What follows the name of a column that is read as tokens and as numbers, where its rows are given for its tokens."""
 Signatures = dict[str, Any]
@@ -314,7 +313,9 @@ def write(
             name: ExportedTable(name, rows.rows, rows.dim, combiner=spec.tables[name].combiner)
             for name, rows in tables.items()
         }
-        model, inputs = _dense_part(run, spec, columns, tables)
+        # Of the tables that it was trained with.
+        adapters = execute.adapters_of(run.spec.features, run.spec.tables)
+        model, inputs = _dense_part(replace(run, spec=spec), columns, tables, adapters)
         step = Step(ExportedLookup(exported, spec.features), model, inputs, OneDevice())
         pieces = Pieces(run, step, columns, shared, vocabularies, _parts(model), tuple(allow_code), progress)
         module = imported(spec.task.serving)(pieces)
@@ -356,7 +357,7 @@ def write_apart(
     progress("tracing the model", None)
     keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
     columns, _ = columns_of(spec.data, spec.features, spec.tables, labelled=False)
-    model, _ = _dense_part(run, spec, columns, tables)
+    model, _ = _dense_part(run, columns, tables, execute.adapters_of(spec.features, spec.tables))
     step = Step(GivenRows(), model, {name: Input(name) for name in spec.features}, OneDevice())
     shapes = {name: each.activation_shape(tables[each.table].dim) for name, each in spec.features.items()}
     pieces = Pieces(run, step, columns, {}, {}, _parts(model), tuple(allow_code), progress, shapes)
@@ -367,14 +368,17 @@ def write_apart(
 
 
 def _dense_part(
-    run: EarlierCheckpoint, spec: RunSpec, columns: Columns, tables: Mapping[str, Rows]
+    run: EarlierCheckpoint, columns: Columns, tables: Mapping[str, Rows], adapters: Mapping[str, tuple[str, int]]
 ) -> tuple[Any, Mapping[str, Input]]:
-    """A run's model with its values, and for each feature the columns that it reads."""
-    classes = run.summary.get("classes", ())
+    """A run's model with its values, and for each feature the columns that it reads.
+
+    Args:
+        adapters: see `execute.adapters_of`.
+    """
+    spec, classes = run.spec, run.summary.get("classes", ())
     sizes = {name: table.rows for name, table in tables.items()}
     dense = execute.dense_settings(spec, rows=sizes, width=columns.dense_width, classes=len(classes), total_steps=1)
-    # Of the tables that it was trained with.
-    dense = replace(dense, adapters=execute.adapters_of(run.spec.features, run.spec.tables))
+    dense = replace(dense, adapters=adapters)
     model = execute.dense_model(dense, {name: table.dim for name, table in tables.items()})
     restoring.restore_weights(model, run.folder.final_checkpoint)
     return model, dense.inputs
@@ -540,6 +544,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         parts: Sequence[Any],
         *,
         marks: tuple[str, str] = (".", ""),
+        dates: Mapping[str, DateColumn] = _NO_DATES,
     ) -> None:
         """Takes the pieces of a model.
 
@@ -548,6 +553,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             dense: columns of numbers, as the data's files have them, that the model gets in this order.
             parts: what holds the variables that `predict` reads.
             marks: the decimal point of numbers in text, and what separates thousands, or "".
+            dates: columns of which others are made.
 
         Raises:
             RunError: two inputs would have one name.
@@ -562,7 +568,11 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         floating = [column.name for column in self._columns if column.vocabulary.takes.is_floating]
         both = [name for name in dict.fromkeys([*self._numbers, *floating]) if name in tokens]
         self._as_both = _number_names(both, self._columns, self._numbers)
-        self._named = _arguments(self._columns, self._numbers, self._as_both)
+        read = dict.fromkeys([*self._numbers, *(column.name for column in self._columns)])
+        self._dates = DateColumns(dates)
+        self._made = {name: self._dates.made[name][0] for name in read if name in self._dates.made}
+        self._tokens = frozenset(tokens)
+        self._named = _arguments(self._columns, self._numbers, self._as_both, tuple(self._made.values()))
         self.predict = tf.function(self._predict, autograph=False)
 
     @property
@@ -582,6 +592,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
     def _predict(self, features: Mapping[str, Any]) -> dict[str, Any]:
         check_counts(features)
+        features = self._with_made(features)
         ids: dict[str, Any] = {}
         weights: dict[str, Any] = {}
         for column in self._columns:
@@ -593,6 +604,16 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             weights |= own
         dense = _transformed_columns(self._dense, {name: self._number(name, features) for name in self._numbers})
         return self._outputs(self._logits(Batch(ids, weights, dense, None)))
+
+    def _with_made(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns, with those that dates make; where rows are given, they are given for these columns, too."""
+        wanted = {name: column for name, column in self._made.items() if name not in features}
+        clocks = {column: self._dates.clock(column, features[column]) for column in dict.fromkeys(wanted.values())}
+        made = {
+            name: (self._dates.tokens if name in self._tokens else self._dates.numbers)(name, clocks[column])
+            for name, column in wanted.items()
+        }
+        return {**features, **made}
 
     def _number(self, name: str, features: Mapping[str, Any]) -> Any:
         """float32: the values of a column of numbers, of which the tokens may be given."""
@@ -615,7 +636,11 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             spec = numbers.pop(name)
             if not tokens:  # a row tells no number; a token does
                 numbers[own] = spec
-        return specs | numbers
+        found = specs | numbers
+        if not tokens:
+            return found
+        dates = {column: tf.TensorSpec([None], tf.string) for column in self._made.values()}
+        return {name: spec for name, spec in found.items() if name not in self._made} | dates
 
     def _signature(self, form: Form, *, tokens: bool) -> Any:
         """A function of plain tensors, as a server calls it."""
@@ -658,6 +683,8 @@ class RowModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         shapes: Mapping[str, tuple[int, ...]],
         dense: Sequence[FittedColumn],
         parts: Sequence[Any],
+        *,
+        dates: Mapping[str, DateColumn] = _NO_DATES,
     ) -> None:
         """Takes the pieces of a model.
 
@@ -666,13 +693,19 @@ class RowModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             shapes: by feature, the shape of an example's rows.
             dense: columns of numbers, as the data's files have them, that the model gets in this order.
             parts: what holds the variables that `predict` reads.
+            dates: columns of which columns of numbers are made.
         """
         super().__init__()
         self._logits, self._outputs, self._dense = predict, outputs, tuple(dense)
-        self._parts, self._features = list(parts), tuple(shapes)
-        self._numbers = {each.name: f"{each.name}{_NUMBER}" if each.name in shapes else each.name for each in dense}
+        self._parts, self._features, self._dates = list(parts), tuple(shapes), DateColumns(dates)
+        of_files = {each.name: self._dates.made.get(each.name, (each.name, ""))[0] for each in dense}
+        self._numbers = {name: f"{file}{_NUMBER}" if file in shapes else file for name, file in of_files.items()}
+        self._read = {own: of_files[name] for name, own in self._numbers.items() if name in self._dates.made}
         of_inputs = {**shapes, **dict.fromkeys(self._numbers.values(), ())}
-        self._specs = {name: tf.TensorSpec([None, *shape], tf.float32) for name, shape in of_inputs.items()}
+        self._specs = {
+            name: tf.TensorSpec([None, *shape], tf.string if name in self._read else tf.float32)
+            for name, shape in of_inputs.items()
+        }
         self.predict = tf.function(self._predict, [self._specs], autograph=False)
 
     def signatures(self) -> Signatures:
@@ -687,7 +720,12 @@ class RowModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
     def _predict(self, given: Mapping[str, Any]) -> dict[str, Any]:
         check_counts(given)
-        numbers = _transformed_columns(self._dense, {name: given[own] for name, own in self._numbers.items()})
+        clocks = {own: self._dates.clock(column, given[own]) for own, column in self._read.items()}
+        values = {
+            name: self._dates.numbers(name, clocks[own]) if own in clocks else given[own]
+            for name, own in self._numbers.items()
+        }
+        numbers = _transformed_columns(self._dense, values)
         return self._outputs(self._logits(Batch({name: given[name] for name in self._features}, {}, numbers, None)))
 
 
@@ -715,7 +753,7 @@ def row_model(pieces: Pieces, outputs: Outputs) -> FeatureModel | RowModel:
     if pieces.shapes is None:
         return feature_model(pieces, outputs)
     dense = _fitted(pieces)
-    return RowModel(pieces.step.predict, outputs, pieces.shapes, dense, pieces.parts)
+    return RowModel(pieces.step.predict, outputs, pieces.shapes, dense, pieces.parts, dates=_dates(pieces))
 
 
 def _fitted(pieces: Pieces) -> tuple[FittedColumn, ...]:
@@ -746,8 +784,14 @@ def feature_model(pieces: Pieces, outputs: Outputs, kind: type[_Model] = Feature
         IdColumn(bucket.column, vocabularies[bucket.table], several=False, ids=name)
         for name, bucket in columns.buckets.items()
     ]
-    dense, marks = _fitted(pieces), run.spec.data.number_marks
-    return kind(pieces.step.predict, outputs, ids, dense, pieces.parts, marks=marks)
+    dense, marks, dates = _fitted(pieces), run.spec.data.number_marks, _dates(pieces)
+    return kind(pieces.step.predict, outputs, ids, dense, pieces.parts, marks=marks, dates=dates)
+
+
+def _dates(pieces: Pieces) -> Mapping[str, DateColumn]:
+    """The columns of dates that the run's data has."""
+    data = pieces.run.spec.data
+    return data.dates if isinstance(data, CSV | Typed) else _NO_DATES
 
 
 def _number_names(both: Sequence[str], columns: Sequence[IdColumn], dense: Sequence[str]) -> dict[str, str]:
@@ -761,7 +805,9 @@ def _number_names(both: Sequence[str], columns: Sequence[IdColumn], dense: Seque
     return found
 
 
-def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Mapping[str, str]) -> dict[str, str]:
+def _arguments(
+    columns: Sequence[IdColumn], dense: Sequence[str], as_both: Mapping[str, str], dates: Sequence[str] = ()
+) -> dict[str, str]:
     """The names of columns -> those of arguments, see `arguments`.
 
     Raises:
@@ -777,7 +823,7 @@ def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Mappi
             f"two columns would be {twice!r} in the exported model, which takes each column once; rename one in the"
             " data, and train again"
         )
-    return arguments(names)
+    return arguments([*names, *dict.fromkeys(name for name in dates if name not in names)])
 
 
 def arguments(names: Sequence[str]) -> dict[str, str]:

@@ -54,7 +54,7 @@ A SavedModel takes the columns of the run's data by their names, and has these s
 
     serving_default   Takes tokens, as in the data: strings [B], or row numbers where ids are row numbers. A column
                       with several values per example is [B, N], padded with "" (or -1). Tokens without a row get the
-                      OOV row; if there is none, they are an error.
+                      OOV row; if there is none, they are an error. Dates are strings, as in the data.
     serving_ids       Takes the same as row numbers, int64.
     serving_ragged, serving_sparse, serving_ids_ragged, serving_ids_sparse
                       Take the same with columns of several values as COLUMN_values and COLUMN_row_splits, or as
