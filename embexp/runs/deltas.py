@@ -20,16 +20,17 @@ import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
 from embexp.errors import DataError, RunError
 from embexp.records import inventory
-from embexp.records.folder import json_object
+from embexp.records.folder import first_fault
 from embexp.runs.finished import lines_of_rows
 from embexp.runs.served_tokens import has_line_ends, lines_of, unescaped, write_tokens
 from embexp.system import arrays, digests, environment, files
@@ -44,12 +45,65 @@ from embexp.vectors.stored import FLOATS
 from embexp.vectors.write import write_vectors
 
 NAME, MODEL, ASSETS = "delta.json", "model", "assets"
-_VERSION = 1
 _TOKENS = "{}.tokens"
 """The name, without suffix, of the file of a table's new tokens."""
 _INDEX, _TABLE = "variables/variables.index", "tables/{}/.ATTRIBUTES/VARIABLE_VALUE"
 """Where a SavedModel has its tables."""
 _DTYPES = {dtype.name: dtype for dtype in FLOATS}
+
+
+class _Part(BaseModel):
+    """A part of delta.json."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class _Run(_Part):
+    run_id: str | None
+    inventory: str | None
+
+
+class _Rows(_Part):
+    rows: NonNegativeInt
+    digest: str
+    tokens: NonNegativeInt = 0
+    first: NonNegativeInt = 0
+    tokens_digest: str = ""
+    vocabulary: str = ""
+
+
+class _Kinds(_Part):
+    oov: NonNegativeInt
+    missing: bool
+    rare: bool
+
+
+class _Facts(_Part):
+    dim: PositiveInt
+    dtype: Literal["float32", "float16", "bfloat16"]
+    whole_bytes: NonNegativeInt
+    new: NonNegativeInt
+    moved: NonNegativeInt
+    same: NonNegativeInt
+    tokens: _Kinds | None = None
+    """Which rows there are in front of those of tokens; null: the rows are no tokens'."""
+    base: _Rows
+    result: _Rows
+
+
+class _Model(_Part):
+    vocabularies: dict[str, bool]
+    """By table with a file of tokens in `assets`: whether the lines of the base's are escaped."""
+
+
+class Delta(_Part):
+    """What delta.json holds."""
+
+    version: Literal[1]
+    base: _Run
+    result: _Run
+    tables: dict[Annotated[str, Field(pattern=r"^[^/\\]+$")], _Facts]
+    model: _Model | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +143,7 @@ def write(
         tables[name], counts = _write_table(run, parent, name, directory, of_table)
         size = sum(path.stat().st_size for path in directory.glob("*") if _is_of(path.name, name))
         found[name] = Changed(counts, size, tables[name]["whole_bytes"])
-    content = {"version": _VERSION, "base": _named(parent), "result": _named(run), "tables": tables}
+    content = {"version": 1, "base": _named(parent), "result": _named(run), "tables": tables}
     if write_model is not None:
         (directory / MODEL).mkdir()
         write_model(directory / MODEL)
@@ -191,14 +245,13 @@ def _without_rare(vocabulary: TokenVocabulary) -> TokenVocabulary:
     return vocabulary if vocabulary.rare is None else replace(vocabulary, rare=vocabulary.rare.slice(0, 0))
 
 
-def _take_tokens_out(run: EarlierCheckpoint, parent: EarlierCheckpoint, assets: Path) -> dict[str, Any]:
-    """Removes a SavedModel's files of tokens; returns, by table, whether those of parent and run escape line ends."""
+def _take_tokens_out(run: EarlierCheckpoint, parent: EarlierCheckpoint, assets: Path) -> dict[str, bool]:
+    """Removes a SavedModel's files of tokens; returns, by table, whether the lines of the parent's are escaped."""
     found = {}
     for name in run.tables:
         if (file := assets / f"{_TOKENS.format(name)}.txt").exists():
             file.unlink()
-            was, now = (_is_escaped(each.vocabulary(name)) for each in (parent, run))
-            found[name] = {"base_escapes": was, "result_escapes": now}
+            found[name] = _is_escaped(parent.vocabulary(name))
     return found
 
 
@@ -277,7 +330,7 @@ class Whole:
 
     tables: Mapping[str, Table]
     delta: Path
-    model: Mapping[str, Any] | None
+    model: _Model | None
 
     def write(self, directory: Path, out: Path, progress: Progress = quiet) -> None:
         """Writes it into an empty directory.
@@ -291,7 +344,7 @@ class Whole:
         if self.model is None:
             _write_files(self.tables, directory, out, progress)
         else:
-            _write_model(self.tables, self.delta / MODEL, self.model["vocabularies"], directory, progress)
+            _write_model(self.tables, self.delta / MODEL, self.model.vocabularies, directory, progress)
 
 
 def applied(base: Path, delta: Path) -> Whole:
@@ -304,16 +357,16 @@ def applied(base: Path, delta: Path) -> Whole:
         DataError: the delta is damaged or is one of another base, or the base is no whole export.
     """
     content, is_model = _read(delta), (base / "saved_model.pb").exists()
-    if is_model and "model" not in content:
+    if is_model and content.model is None:
         raise DataError(f"{delta} has no model, and {base} is a SavedModel; export the delta with --as savedmodel")
     before = _of_model(base, delta, content) if is_model else _of_files(base, content)
     _check(base, before, content, "base", whole=is_model)
     after = {name: _changed(table, delta, name, content) for name, table in before.items()}
     _check(delta, after, content, "result", whole=is_model)
-    return Whole(after, delta, content["model"] if is_model else None)
+    return Whole(after, delta, content.model if is_model else None)
 
 
-def _read(delta: Path) -> dict[str, Any]:
+def _read(delta: Path) -> Delta:
     """What delta.json holds, of a delta whose files are as they were written.
 
     Raises:
@@ -332,61 +385,68 @@ def _read(delta: Path) -> dict[str, Any]:
     if listed is None or changes:
         what = f"its {inventory.NAME} is missing" if listed is None else ", ".join(map(str, changes))
         raise DataError(f"{delta} is damaged: {what}; {remedy}")
-    content = json_object(delta / NAME)
-    if content.get("version") != _VERSION:
-        raise DataError(
-            f"{delta / NAME} is of version {content.get('version')}, and this embexp reads version {_VERSION}"
-        )
-    return content
+    try:
+        return Delta.model_validate_json((delta / NAME).read_bytes())
+    except ValidationError as error:
+        raise DataError(f"{delta / NAME} is none that this version understands: {first_fault(error)}") from None
 
 
-def _of_files(base: Path, content: Mapping[str, Any]) -> dict[str, Table]:
+def _of_files(base: Path, content: Delta) -> dict[str, Table]:
     """The tables of a folder of `.npy` files."""
+    names = [f"{name}.npy" for name in content.tables]
+    names += [f"{_TOKENS.format(name)}.txt" for name, facts in content.tables.items() if facts.tokens is not None]
+    if missing := [name for name in names if not (base / name).is_file()]:
+        raise DataError(f"{base} is no whole export of run {_short(content)}: it lacks {', '.join(missing)}")
     found = {}
-    for name, facts in content["tables"].items():
+    for name, facts in content.tables.items():
         rows, vocabulary = NpyRows(base / f"{name}.npy"), None
-        if "tokens" in facts:
+        if facts.tokens is not None:
             lines = stored.token_lines(base / f"{_TOKENS.format(name)}.txt")
-            known = lines.slice(facts["base"]["first"], facts["base"]["tokens"])
+            known = lines.slice(facts.base.first, facts.base.tokens)
             vocabulary = _vocabulary(known, lines.slice(0, 0), facts)
         found[name] = Table(rows, vocabulary)
     return found
 
 
-def _vocabulary(known: pa.LargeStringArray, rare: pa.LargeStringArray, facts: Mapping[str, Any]) -> TokenVocabulary:
-    kinds = facts["tokens"]
-    return _of_tokens(known, rare if kinds["rare"] else None, kinds["oov"], kinds["missing"])
+def _short(content: Delta) -> str:
+    """The parent, for messages."""
+    return str(content.base.run_id)[:12]
 
 
-def _of_model(base: Path, delta: Path, content: Mapping[str, Any]) -> dict[str, Table]:
+def _vocabulary(known: pa.LargeStringArray, rare: pa.LargeStringArray, facts: _Facts) -> TokenVocabulary:
+    kinds = facts.tokens
+    assert kinds is not None  # rows of tokens have kinds
+    return _of_tokens(known, rare if kinds.rare else None, kinds.oov, kinds.missing)
+
+
+def _of_model(base: Path, delta: Path, content: Delta) -> dict[str, Table]:
     """The tables of a SavedModel that the delta's model has, too, and their tokens."""
+    assert content.model is not None  # it was checked
     index, wanted = base / _INDEX, read_index(delta / MODEL / _INDEX)
     entries, found = read_index(index), {}
-    for name, facts in content["tables"].items():
+    for name, facts in content.tables.items():
         if (key := _TABLE.format(name)) not in wanted:
             continue
         if key not in entries:
-            raise DataError(f"{base} is no whole export of the run that the delta begins with: it has no table {name}")
+            raise DataError(f"{base} is no whole export of run {_short(content)}: it has no table {name}")
         vocabulary = None
-        if (escapes := content["model"]["vocabularies"].get(name)) is not None:
-            vocabulary = _of_asset(
-                base / ASSETS / f"{_TOKENS.format(name)}.txt", facts, escaped=escapes["base_escapes"]
-            )
+        if (escapes := content.model.vocabularies.get(name)) is not None:
+            vocabulary = _of_asset(base / ASSETS / f"{_TOKENS.format(name)}.txt", facts, escaped=escapes)
         found[name] = Table(TensorRows(index, key, entries[key]), vocabulary)
     return found
 
 
-def _of_asset(file: Path, facts: Mapping[str, Any], *, escaped: bool) -> TokenVocabulary:
+def _of_asset(file: Path, facts: _Facts, *, escaped: bool) -> TokenVocabulary:
     """The vocabulary in a SavedModel's file of tokens, which is missing if there are none; rare tokens come last."""
     lines = stored.token_lines(file) if file.exists() else pa.array([], pa.large_string())
-    tokens, known = unescaped(lines) if escaped else lines, facts["base"]["tokens"]
+    tokens, known = unescaped(lines) if escaped else lines, facts.base.tokens
     return _vocabulary(tokens.slice(0, known), tokens.slice(known), facts)
 
 
-def _changed(table: Table, delta: Path, name: str, content: Mapping[str, Any]) -> Table:
+def _changed(table: Table, delta: Path, name: str, content: Delta) -> Table:
     """A table with what changed."""
-    facts = content["tables"][name]
-    rows = deltas.changed_rows(table.rows, delta, name, rows=facts["result"]["rows"], dtype=_DTYPES[facts["dtype"]])
+    facts = content.tables[name]
+    rows = deltas.changed_rows(table.rows, delta, name, rows=facts.result.rows, dtype=_DTYPES[facts.dtype])
     if table.vocabulary is None:
         return Table(rows, None)
     further, stem = pa.array([], pa.large_string()), delta / _TOKENS.format(name)
@@ -397,7 +457,7 @@ def _changed(table: Table, delta: Path, name: str, content: Mapping[str, Any]) -
     return Table(rows, _grown(table.vocabulary, further))
 
 
-def _check(place: Path, tables: Mapping[str, Table], content: Mapping[str, Any], which: str, *, whole: bool) -> None:
+def _check(place: Path, tables: Mapping[str, Table], content: Delta, which: str, *, whole: bool) -> None:
     """Checks that tables are those that a delta names.
 
     Args:
@@ -409,19 +469,16 @@ def _check(place: Path, tables: Mapping[str, Table], content: Mapping[str, Any],
     """
     faults = []
     for name, table in tables.items():
-        expected = content["tables"][name][which]
+        expected = content.tables[name].base if which == "base" else content.tables[name].result
         found = {"digest": digests.of_float_rows(table.rows.read, table.rows.rows, table.rows.dim)}
         if table.vocabulary is not None:
             found["vocabulary" if whole else "tokens_digest"] = table.vocabulary.digest
         for key, value in found.items():
-            if value != expected[key]:
+            if value != (wanted := getattr(expected, key)):
                 what = "rows" if key == "digest" else "tokens"
-                faults.append(
-                    f"the digest of the {what} of table {name} is {value[:12]}, expected {expected[key][:12]}"
-                )
+                faults.append(f"the digest of the {what} of table {name} is {value[:12]}, expected {wanted[:12]}")
     if faults and which == "base":
-        run = content["base"]["run_id"]
-        raise DataError(f"{place} is not the whole export of run {str(run)[:12]}: {'; '.join(faults)}; give that one")
+        raise DataError(f"{place} is not the whole export of run {_short(content)}: {'; '.join(faults)}; give that one")
     if faults:
         raise DataError(f"{place} is damaged: {'; '.join(faults)}; export it again")
 

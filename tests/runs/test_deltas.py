@@ -227,7 +227,7 @@ def test_another_base_is_refused(folder: Path, whole: Callable[[str, str], Path]
     with pytest.raises(DataError, match=r"export of run .*: the digest of the tokens of table user is [^;]*; give"):
         apply_delta(tmp_path / "base", delta, tmp_path / "out")
     (tmp_path / "base" / "item.npy").unlink()
-    with pytest.raises(DataError, match=r"item\.npy: found no \.npy file"):
+    with pytest.raises(DataError, match=r"base is no whole export of run \w{12}: it lacks item\.npy$"):
         apply_delta(tmp_path / "base", delta, tmp_path / "out")
     assert {each.name for each in tmp_path.iterdir()} == {"base"}
 
@@ -280,6 +280,28 @@ def test_a_delta_that_makes_something_else_is_refused(
     with pytest.raises(DataError, match=r"is damaged: the digest of the rows of table user is .* export it again"):
         apply_delta(whole("parent", "npy"), tmp_path / "delta", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"version": 1', '"version": 2', "version"),
+        ('"dtype": "float32"', '"dtype": "float8"', "dtype"),
+        ('"user": {', '"../user": {', "tables"),
+        ('"moved"', '"removed"', "moved"),
+        ("{", "", "JSON"),
+    ],
+)
+def test_a_forged_record_is_refused(
+    old: str, new: str, told: str, whole: Callable[[str, str], Path], delta: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(delta, tmp_path / "delta")
+    text = (tmp_path / "delta" / "delta.json").read_text()
+    (tmp_path / "delta" / "delta.json").write_text(text.replace(old, new, 1))
+    inventory.seal(tmp_path / "delta")
+    with pytest.raises(DataError, match=rf"delta\.json is none that this version understands: .*{told}"):
+        apply_delta(whole("parent", "npy"), tmp_path / "delta", tmp_path / "out")
+    assert {each.name for each in tmp_path.iterdir()} == {"delta"}
 
 
 def test_a_parent_that_the_run_does_not_go_on_from(folder: Path, tmp_path: Path) -> None:
