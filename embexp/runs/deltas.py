@@ -375,7 +375,7 @@ def _read(delta: Path) -> Delta:
     remedy = "export it again"
     if not (delta / NAME).is_file():
         raise DataError(
-            f"{delta} is no delta: there is no {NAME} in it; `embexp export RUN {delta} --since PARENT` writes one"
+            f"{delta} is no delta: there is no {NAME} in it; `embexp export RUN DELTA --since PARENT` writes one"
         )
     try:
         listed = inventory.read(delta)
