@@ -591,8 +591,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return found
 
     def _predict(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        check_counts(features)
-        features = self._with_made(features)
+        features = self._with_made(_counted(features))
         ids: dict[str, Any] = {}
         weights: dict[str, Any] = {}
         for column in self._columns:
@@ -719,7 +718,7 @@ class RowModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return {"serving_default": tf.function(call, autograph=False).get_concrete_function(**specs)}
 
     def _predict(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        check_counts(given)
+        given = _counted(given)
         clocks = {own: self._dates.clock(column, given[own]) for own, column in self._read.items()}
         values = {
             name: self._dates.numbers(name, clocks[own]) if own in clocks else given[own]
@@ -880,11 +879,24 @@ def _rows(column: IdColumn, value: Any, weights: Mapping[str, Any]) -> tuple[Any
     return ids, {name: ids.with_values(tf.boolean_mask(weight, kept)) for name, weight in weights.items()}
 
 
-def check_counts(inputs: Mapping[str, Any]) -> None:
-    """Has a call fail whose inputs have different numbers of examples: TensorFlow would repeat one example."""
+def check_counts(inputs: Mapping[str, Any]) -> list[Any]:
+    """Has a call fail whose inputs have different numbers of examples: TensorFlow would repeat one example.
+
+    Returns:
+        The operations that compare them.
+    """
     (first, of_first), *others = ((name, _count(value)) for name, value in inputs.items())
-    for name, count in others:
+    return [
         tf.debugging.assert_equal(count, of_first, f"{name} and {first} have different numbers of examples")
+        for name, count in others
+    ]
+
+
+def _counted(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs, once they are compared; see `check_counts`. Otherwise another operation might fail before."""
+    with tf.control_dependencies(check_counts(inputs)):
+        found: dict[str, Any] = tf.nest.map_structure(tf.identity, dict(inputs), expand_composites=True)
+    return found
 
 
 LENGTH = tf.TensorSpec(None, tf.int32, "k")
