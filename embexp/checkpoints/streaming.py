@@ -257,7 +257,7 @@ def write_saved_model(
 
     Args:
         module: a `tf.Module` whose attribute `tables` has for each table a variable float32 [any, dim] of no rows.
-        tables: the rows of these tables.
+        tables: the rows of these tables; those that are left out are added later, see `add_tables`.
         progress: called as rows are written.
 
     Raises:
@@ -275,9 +275,20 @@ def write_saved_model(
             ) from error
         except tf.errors.OpError as error:
             raise RunError(f"TensorFlow can't write the model: {error.message}") from error
-        prefix = path / "variables" / "variables"
-        _add_rows(prefix, tables, progress)
-        # It has a hash of the checkpoint's index.
+        add_tables(path, tables, progress=progress)
+
+
+def add_tables(directory: Path, tables: Mapping[str, Rows], *, progress: Progress = quiet) -> None:
+    """Adds the rows of tables to a SavedModel that lacks them.
+
+    Args:
+        directory: of the SavedModel, which is changed.
+        tables: by name; the SavedModel has a variable float32 [0, dim] for each.
+        progress: called as rows are written.
+    """
+    if tables:
+        _add_rows(directory / "variables" / "variables", tables, progress)
+    with plain_path(directory) as path:  # the fingerprint has a hash of the checkpoint's index
         fingerprinting_utils.write_fingerprint(str(path))
 
 

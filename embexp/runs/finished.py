@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import shlex
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
@@ -60,6 +61,7 @@ from embexp.vectors.pretrained.earlier import EarlierCheckpoint, row_tokens
 from embexp.vectors.pretrained.tables import settings_of
 
 if TYPE_CHECKING:
+    from embexp.runs.deltas import Changed
     from embexp.runs.evaluations import Evaluator
     from embexp.runs.run import RunResult
     from embexp.runs.runtimes.execution import Execution
@@ -75,6 +77,8 @@ class ExportKind(StrEnum):
     PROJECTOR = "projector"
 
 
+DELTAS = (ExportKind.SAVEDMODEL, ExportKind.NPY)
+"""Kinds of whole exports that deltas are for."""
 _BYTES_PER_NUMBER = {ExportKind.SAVEDMODEL: 4, ExportKind.NPY: 4, ExportKind.WORD2VEC: 12, ExportKind.PROJECTOR: 12}
 """Of a table, with its tokens left out; for text about what trained values take."""
 
@@ -115,12 +119,14 @@ class Exported:
         tables: rows and dim of each table, or other matrix, in it.
         signatures: of a SavedModel: by signature the name and description of each input.
         facts: what else is known of it, such as how well an index finds.
+        changed: of a delta: by table, how many rows are new, have moved and are the same, and its bytes.
     """
 
     path: Path
     tables: Mapping[str, tuple[int, int]]
     signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    changed: Mapping[str, Changed] = field(default_factory=dict)
 
 
 def export(
@@ -130,6 +136,8 @@ def export(
     *,
     tables: Collection[str] = (),
     binary: bool = False,
+    tables_apart: bool = False,
+    since: Run | Path | str | None = None,
     allow_code: Collection[str] = (),
     progress: Progress = quiet,
     **options: Any,
@@ -141,27 +149,31 @@ def export(
         kind: one of `ExportKind`, or of what fields export.
         tables: names of the tables, for files; empty: all.
         binary: of word2vec, its binary form.
+        tables_apart: of a SavedModel, that it is given rows, by feature, and has no tables; `out` has two folders,
+            `model` and, as of kind npy, `tables`.
+        since: a run that this one goes on from: writes a delta, see `runs.deltas`, of which and a whole export of that
+            run `apply_delta` makes one of this run, as kind savedmodel, or, without a model, npy.
         allow_code: functions that the recorded spec may run; a SavedModel of the user's own model needs its function.
         options: of what a field exports.
 
     Raises:
         NotARunError: there is no finished run, it is being written, or it left no checkpoint.
         RunError: `out` exists or can't be written, there is no such table, or no room on the disk; a library is
-            missing, or does not reach the recall.
+            missing, or does not reach the recall; the run does not go on from `since`.
         DataError: a file of this kind can't hold a token.
         UsageError: `out` is in the folder of a run; or the SavedModel is that of a model of the user's own, and its
             function isn't allowed.
     """
-    out = Path(out)
-    if out.exists():
-        raise RunError(f"{out} already exists: give the export another name")
-    check_place(out, str(out))
+    out = _new_place(out)
+    if tables_apart and (kind != ExportKind.SAVEDMODEL or since is not None):
+        raise RunError("tables are apart in a whole export of kind savedmodel, and in no other one")
+    if since is not None and (kind not in DELTAS or tables):
+        raise RunError(f"a delta is of all tables, and of kind {' or '.join(DELTAS)}, not {kind}")
     if (write := fields.find("exports", str(kind))) is not None:
         return _by_field(write, Path(run), out, options, allow_code, progress)
     kind = ExportKind(kind)
     with RunFolder(Path(run)).reading():
-        source = earlier.open_run(Path(run), cache=caching.cache_folder(None))
-        source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
+        source = _opened(Path(run))
         if kind is ExportKind.SAVEDMODEL:
             check_code(named_functions(source.spec), allow_code, record=source.folder.spec)
             if Step.NFC in (source.spec.data.token_steps or ()):
@@ -170,27 +182,104 @@ def export(
                     " take tokens as the run does: normalise the data itself, and train without this step; or export"
                     " tables, --as npy"
                 )
+        if since is not None:
+            parent = since.folder.path if isinstance(since, Run) else Path(since)
+            return _export_delta(source, parent, out, kind, allow_code, progress)
         chosen = _chosen(source, kind, tables)
         rows = {name: earlier_rows(source, name) for name in chosen}
         _check_room(out, kind, rows)
         signatures: Mapping[str, Mapping[str, str]] = {}
         shapes = {name: (row.rows, row.dim) for name, row in rows.items()}
-        try:
-            with files.atomic_directory(out) as directory:
-                match kind:
-                    case ExportKind.SAVEDMODEL:
-                        from embexp.runs import serving
+        with _written_whole(out) as directory:
+            match kind:
+                case ExportKind.SAVEDMODEL if tables_apart:
+                    signatures = _write_apart(source, rows, directory, out, allow_code, progress=progress)
+                case ExportKind.SAVEDMODEL:
+                    from embexp.runs import serving
 
-                        signatures = serving.write(source, rows, directory, allow_code, progress=progress)
-                    case ExportKind.NPY:
-                        _write_npy(source, rows, directory, out, progress=progress)
-                    case ExportKind.WORD2VEC:
-                        _write_word2vec(source, rows, directory, out, binary=binary, progress=progress)
-                    case ExportKind.PROJECTOR:
-                        _write_projector(source, rows, directory, progress=progress)
-        except OSError as error:
-            raise RunError(f"{out} can't be written: {error.strerror or error}") from error
+                    signatures = serving.write(source, rows, directory, allow_code, progress=progress)
+                case ExportKind.NPY:
+                    _write_npy(source, rows, directory, out, progress=progress)
+                case ExportKind.WORD2VEC:
+                    _write_word2vec(source, rows, directory, out, binary=binary, progress=progress)
+                case ExportKind.PROJECTOR:
+                    _write_projector(source, rows, directory, progress=progress)
         return Exported(out, shapes, signatures)
+
+
+def _new_place(out: Path | str) -> Path:
+    """The path of an export.
+
+    Raises:
+        RunError: there is something.
+        UsageError: it is in the folder of a run.
+    """
+    out = Path(out)
+    if out.exists():
+        raise RunError(f"{out} already exists: give the export another name")
+    check_place(out, str(out))
+    return out
+
+
+def _opened(run: Path) -> EarlierCheckpoint:
+    source = earlier.open_run(run, cache=caching.cache_folder(None))
+    return replace(source, cache=caching.cache_folder(source.spec.output.cache))
+
+
+@contextlib.contextmanager
+def _written_whole(out: Path) -> Iterator[Path]:
+    """A directory that becomes `out` when the block ends without an error.
+
+    Raises:
+        RunError: it can't be written.
+    """
+    try:
+        with files.atomic_directory(out) as directory:
+            yield directory
+    except OSError as error:
+        raise RunError(f"{out} can't be written: {error.strerror or error}") from error
+
+
+def _export_delta(
+    run: EarlierCheckpoint, parent: Path, out: Path, kind: ExportKind, allow_code: Collection[str], progress: Progress
+) -> Exported:
+    """Writes what changed in a run since its parent."""
+    from embexp.runs import deltas
+
+    def write_model(directory: Path) -> None:
+        from embexp.runs import serving
+
+        rows = {name: earlier_rows(run, name) for name in run.tables}
+        serving.write(run, rows, directory, allow_code, without_rows=True, progress=progress)
+
+    with RunFolder(parent).reading(), _written_whole(out) as directory:
+        model = write_model if kind is ExportKind.SAVEDMODEL else None
+        changed = deltas.write(run, _opened(parent), directory, model, progress)
+    return Exported(out, {name: run.shape(name) for name in run.tables}, changed=changed)
+
+
+def apply_delta(base: Path | str, delta: Path | str, out: Path | str, *, progress: Progress = quiet) -> Exported:
+    """Makes a whole export of a run: of the one of its parent, and of the run's delta since the parent.
+
+    Args:
+        base: a SavedModel, or a folder of `.npy` files, with all tables.
+        delta: see `export`.
+        out: the new directory; its parents are made.
+
+    Raises:
+        RunError: `out` exists or can't be written, or there is no room on the disk.
+        DataError: the delta is damaged, or is that of another base.
+        UsageError: `out` is in the folder of a run.
+    """
+    from embexp.runs import deltas
+
+    out = _new_place(out)
+    whole = deltas.applied(Path(base), Path(delta))
+    rows = {name: table.rows for name, table in whole.tables.items()}
+    _check_room(out, ExportKind.NPY, rows)
+    with _written_whole(out) as directory:
+        whole.write(directory, out, progress)
+    return Exported(out, {name: (each.rows, each.dim) for name, each in rows.items()})
 
 
 def _by_field(
@@ -199,11 +288,8 @@ def _by_field(
 
     with RunFolder(run).reading():
         loaded = load_run(run, allow_code=tuple(allow_code))
-        try:
-            with files.atomic_directory(out) as directory:
-                written = write(loaded, directory, out, progress, **options)
-        except OSError as error:
-            raise RunError(f"{out} can't be written: {error.strerror or error}") from error
+        with _written_whole(out) as directory:
+            written = write(loaded, directory, out, progress, **options)
     return Exported(out, written.shapes, facts=written.facts)
 
 
@@ -246,15 +332,44 @@ def _write_npy(
         DataError: a token has a line end.
     """
     for name, rows in tables.items():
-        vocabulary, tokens = run.vocabulary(name), None
-        if isinstance(vocabulary, TokenVocabulary):
-            shown = [text for text, *_ in vocabulary.special]
-            tokens_too = vocabulary.rows(shown) >= vocabulary.first
-            before = ["" if token else text for text, token in zip(shown, tokens_too, strict=True)]
-            after = [""] * (rows.rows - vocabulary.size)
-            tokens = pa.concat_arrays([_strings(before), vocabulary.known, _strings(after)])
+        vocabulary = run.vocabulary(name)
+        tokens = lines_of_rows(vocabulary, rows.rows) if isinstance(vocabulary, TokenVocabulary) else None
         file, other = f"{name}.npy", _any_token(run, name)
         vectors.write_vectors(rows, tokens, directory / file, named=out / file, any_token=other, progress=progress)
+
+
+def _write_apart(
+    run: EarlierCheckpoint,
+    tables: Mapping[str, Rows],
+    directory: Path,
+    out: Path,
+    allow_code: Collection[str],
+    *,
+    progress: Progress,
+) -> Mapping[str, Mapping[str, str]]:
+    """Writes `model`, a SavedModel that is given rows, and `tables`, see `_write_npy`; returns the signatures.
+
+    What the rows of buckets stand for, of which there are no tokens, is in `NAME.json`, as in the run.
+    """
+    from embexp.runs import serving
+
+    model, folder = directory / "model", directory / "tables"
+    model.mkdir()
+    folder.mkdir()
+    signatures = serving.write_apart(run, tables, model, allow_code, progress=progress)
+    _write_npy(run, tables, folder, out / folder.name, progress=progress)
+    for name in tables:
+        if not isinstance(vocabulary := run.vocabulary(name), TokenVocabulary):
+            vocabulary.write(folder / name)
+    return signatures
+
+
+def lines_of_rows(vocabulary: TokenVocabulary, rows: int) -> pa.LargeStringArray:
+    """The lines of `NAME.tokens.txt` of a table of so many rows, see `_write_npy`."""
+    shown = [text for text, *_ in vocabulary.special]
+    tokens_too = vocabulary.rows(shown) >= vocabulary.first
+    before = ["" if token else text for text, token in zip(shown, tokens_too, strict=True)]
+    return pa.concat_arrays([_strings(before), vocabulary.known, _strings([""] * (rows - vocabulary.size))])
 
 
 def _write_word2vec(

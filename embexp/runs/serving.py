@@ -21,6 +21,7 @@ last bit, and so, once in a hundred million values, float32 by one unit in the l
 
 from __future__ import annotations
 
+import itertools
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,12 +29,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import keras
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import tensorflow as tf
 from scipy import sparse
 
@@ -47,21 +47,21 @@ from embexp.errors import RunError
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs.prepare import fitted_numbers, read_recorded_data
+from embexp.runs.served_dates import DateColumns, stripped
+from embexp.runs.served_tokens import ESCAPES, has_line_ends, lines_of, write_tokens
 from embexp.specs import vocabularies
-from embexp.specs.data import Transform
+from embexp.specs.data import CSV, DateColumn, Transform, Typed
 from embexp.specs.fields import imported
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Combiner, Feature
 from embexp.specs.vocabularies import WHOLE_NUMBER
 from embexp.strategies.strategy import OneDevice
-from embexp.system import digests, files
+from embexp.system import digests
 from embexp.system.arrays import ArrayRows, Rows
 from embexp.system.parallel import Progress
 from embexp.tables.row_engine import ExportedLookup, ExportedTable
-from embexp.training.step import Step
+from embexp.training.step import Input, Step
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint
-
-_LINES = 65_536
 
 
 class Served(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
@@ -122,13 +122,9 @@ class ServedTokens(Served):
         self._of, self._first, self._oov = name, vocabulary.first, vocabulary.oov
         self._missing, self._rare = vocabulary.missing_frequency is not None, vocabulary.rare is not None
         self._known, self._steps = len(vocabulary.known), vocabulary.steps
-        tokens = vocabulary.known
-        if vocabulary.rare is not None:
-            tokens = pa.concat_arrays([tokens, vocabulary.rare])
-        self._file = folder / f"{name}.tokens.txt"
-        # TensorFlow's reader of lines ends them at line feeds and drops carriage returns.
-        self._escaped = bool(pc.any(pc.match_substring_regex(tokens, "[\n\r]")).as_py())
-        _write(self._file, tokens, escaped=self._escaped)
+        tokens = lines_of(vocabulary)
+        self._file, self._escaped = folder / f"{name}.tokens.txt", has_line_ends(tokens)
+        write_tokens(self._file, tokens)
         lines = tf.lookup.TextFileInitializer(
             str(self._file),
             tf.string,
@@ -174,34 +170,17 @@ class ServedTokens(Served):
         return found
 
 
-def _write(file: Path, tokens: pa.LargeStringArray, *, escaped: bool) -> None:
-    with files.atomic_write(file) as out:
-        for start in range(0, len(tokens), _LINES):
-            some = tokens.slice(start, _LINES)
-            if escaped:
-                for plain, escape in _ESCAPES:
-                    some = pc.replace_substring(some, plain, escape)
-            out.write("".join(f"{token}\n" for token in some.to_pylist()).encode())
-
-
-_ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"))
-
-
 def _escaped(tokens: Any) -> Any:
-    for plain, escape in _ESCAPES:
+    for plain, escape in ESCAPES:
         # In a pattern and in a rewrite of RE2, a backslash is written twice.
         tokens = tf.strings.regex_replace(tokens, plain.replace("\\", "\\\\"), escape.replace("\\", "\\\\"))
     return tokens
 
 
-_SPACE = "".join(f"\\x{{{ord(letter):x}}}" for letter in map(chr, range(0x3001)) if letter.isspace())
-"""What `str.strip` removes, for a class of RE2; `tf.strings.strip` removes ASCII only."""
-
-
 def normalized(tokens: Any, steps: Collection[vocabularies.Step]) -> Any:
     """Tokens after some steps, as `normalized_text` makes them; all but `nfc`, which TensorFlow lacks."""
     if vocabularies.Step.STRIP in steps:
-        tokens = tf.strings.regex_replace(tokens, f"^[{_SPACE}]+|[{_SPACE}]+$", "")
+        tokens = stripped(tokens)
     if vocabularies.Step.LOWER in steps:
         tokens = lowered(tokens)
     if vocabularies.Step.NUMBER in steps:
@@ -287,6 +266,7 @@ def traced(function: Callable[..., Any], **specs: Any) -> Any:
     return tf.function(lambda **given: function(**given), autograph=False).get_concrete_function(**specs)
 
 
+_NO_DATES: Mapping[str, DateColumn] = MappingProxyType({})
 _NUMBER = "_number"
 """What follows the name of a column that is read as tokens and as numbers, where its rows are given for its tokens."""
 Signatures = dict[str, Any]
@@ -305,12 +285,14 @@ def write(
     directory: Path,
     allow_code: Collection[str],
     *,
+    without_rows: bool = False,
     progress: Progress,
 ) -> dict[str, dict[str, str]]:
     """Writes a run's model into an empty directory.
 
     Args:
         allow_code: functions that the recorded spec may run.
+        without_rows: leaves out the rows of the run's tables, for `streaming.add_tables`.
 
     Returns:
         Name and description of each input, by signature.
@@ -331,22 +313,95 @@ def write(
             name: ExportedTable(name, rows.rows, rows.dim, combiner=spec.tables[name].combiner)
             for name, rows in tables.items()
         }
-        classes = run.summary.get("classes", ())
-        sizes = {name: table.rows for name, table in tables.items()}
-        dense = execute.dense_settings(spec, rows=sizes, width=columns.dense_width, classes=len(classes), total_steps=1)
         # Of the tables that it was trained with.
-        dense = replace(dense, adapters=execute.adapters_of(run.spec.features, run.spec.tables))
-        model = execute.dense_model(dense, {name: table.dim for name, table in exported.items()})
-        restoring.restore_weights(model, run.folder.final_checkpoint)
-        step = Step(ExportedLookup(exported, spec.features), model, dense.inputs, OneDevice())
+        adapters = execute.adapters_of(run.spec.features, run.spec.tables)
+        model, inputs = _dense_part(replace(run, spec=spec), columns, tables, adapters)
+        step = Step(ExportedLookup(exported, spec.features), model, inputs, OneDevice())
         pieces = Pieces(run, step, columns, shared, vocabularies, _parts(model), tuple(allow_code), progress)
         module = imported(spec.task.serving)(pieces)
         module.tables = {name: table.variable for name, table in exported.items()}
         signatures = module.signatures()
         if spec.data.serving:
             signatures |= imported(spec.data.serving)(spec.data, module, columns)
-        streaming.write_saved_model(module, signatures, tables, directory, progress=progress)
+        written = {name: rows for name, rows in tables.items() if not (without_rows and name in run.tables)}
+        streaming.write_saved_model(module, signatures, written, directory, progress=progress)
     return {name: _inputs(function) for name, function in signatures.items()}
+
+
+def write_apart(
+    run: EarlierCheckpoint,
+    tables: Mapping[str, Rows],
+    directory: Path,
+    allow_code: Collection[str],
+    *,
+    progress: Progress,
+) -> dict[str, dict[str, str]]:
+    """Writes a run's model without its tables into an empty directory: it takes rows, feature by feature.
+
+    Args:
+        tables: of which only the shapes count.
+        allow_code: functions that the recorded spec may run.
+
+    Returns:
+        Name and description of each input, by signature.
+
+    Raises:
+        RunError: the model can't be exported so.
+    """
+    spec = run.spec
+    if not spec.task.takes_rows:
+        raise RunError(
+            f"a model of task {spec.task} looks rows up itself, also those of no example, so its tables can't be apart;"
+            " export the whole SavedModel"
+        )
+    progress("tracing the model", None)
+    keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
+    columns, _ = columns_of(spec.data, spec.features, spec.tables, labelled=False)
+    model, _ = _dense_part(run, columns, tables, execute.adapters_of(spec.features, spec.tables))
+    step = Step(GivenRows(), model, {name: Input(name) for name in spec.features}, OneDevice())
+    shapes = {name: each.activation_shape(tables[each.table].dim) for name, each in spec.features.items()}
+    pieces = Pieces(run, step, columns, {}, {}, _parts(model), tuple(allow_code), progress, shapes)
+    module = imported(spec.task.serving)(pieces)
+    signatures = module.signatures()
+    streaming.write_saved_model(module, signatures, {}, directory, progress=progress)
+    return {name: _inputs(function) for name, function in signatures.items()}
+
+
+def _dense_part(
+    run: EarlierCheckpoint, columns: Columns, tables: Mapping[str, Rows], adapters: Mapping[str, tuple[str, int]]
+) -> tuple[Any, Mapping[str, Input]]:
+    """A run's model with its values, and for each feature the columns that it reads.
+
+    Args:
+        adapters: see `execute.adapters_of`.
+    """
+    spec, classes = run.spec, run.summary.get("classes", ())
+    sizes = {name: table.rows for name, table in tables.items()}
+    dense = execute.dense_settings(spec, rows=sizes, width=columns.dense_width, classes=len(classes), total_steps=1)
+    dense = replace(dense, adapters=adapters)
+    model = execute.dense_model(dense, {name: table.dim for name, table in tables.items()})
+    restoring.restore_weights(model, run.folder.final_checkpoint)
+    return model, dense.inputs
+
+
+class GivenRows:
+    """An `EmbeddingBackend` for a model that is given the rows, as activations float32 [B, …, dim] by feature."""
+
+    def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
+        """Takes the rows."""
+        self._activations = dict(features)
+
+    def activations(self) -> dict[str, Any]:
+        """The rows that were taken."""
+        return self._activations
+
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Raises RuntimeError: there is no table."""
+        raise RuntimeError(f"feature {feature} has no table here")
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Raises RuntimeError: this backend trains nothing."""
+        raise RuntimeError("rows that are given are not trained")
 
 
 def _with_sums(
@@ -398,6 +453,7 @@ class Pieces:
         vocabularies: from tokens to rows, by their names.
         parts: what holds the variables that the step reads.
         allow_code: functions that the recorded spec may run.
+        shapes: by feature, the shape of an example's rows, which the model is given; None: it looks them up.
     """
 
     run: EarlierCheckpoint
@@ -408,6 +464,7 @@ class Pieces:
     parts: Sequence[Any]
     allow_code: tuple[str, ...]
     progress: Progress
+    shapes: Mapping[str, tuple[int, ...]] | None = None
 
 
 def _several(run: EarlierCheckpoint) -> dict[str, bool]:
@@ -428,7 +485,11 @@ def _several(run: EarlierCheckpoint) -> dict[str, bool]:
 def _inputs(function: Any) -> dict[str, str]:
     """Dtype and shape of each input of a signature."""
     _, named = function.structured_input_signature
-    return {name: f"{spec.dtype.name} [{', '.join(_sizes(name, spec.shape))}]" for name, spec in named.items()}
+    return {name: f"{spec.dtype.name} {_described(name, spec.shape)}" for name, spec in named.items()}
+
+
+def _described(name: str, shape: Any) -> str:
+    return "[] or [B]" if shape.rank is None else f"[{', '.join(_sizes(name, shape))}]"
 
 
 def _sizes(name: str, shape: Any) -> list[str]:
@@ -483,6 +544,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         parts: Sequence[Any],
         *,
         marks: tuple[str, str] = (".", ""),
+        dates: Mapping[str, DateColumn] = _NO_DATES,
     ) -> None:
         """Takes the pieces of a model.
 
@@ -491,6 +553,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             dense: columns of numbers, as the data's files have them, that the model gets in this order.
             parts: what holds the variables that `predict` reads.
             marks: the decimal point of numbers in text, and what separates thousands, or "".
+            dates: columns of which others are made.
 
         Raises:
             RunError: two inputs would have one name.
@@ -503,8 +566,13 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         self._numbers = tuple(column.name for column in self._dense)
         tokens = {column.name for column in self._columns if column.vocabulary.takes == tf.string}
         floating = [column.name for column in self._columns if column.vocabulary.takes.is_floating]
-        self._as_both = tuple(name for name in dict.fromkeys([*self._numbers, *floating]) if name in tokens)
-        self._named = _arguments(self._columns, self._numbers, self._as_both)
+        both = [name for name in dict.fromkeys([*self._numbers, *floating]) if name in tokens]
+        self._as_both = _number_names(both, self._columns, self._numbers)
+        read = dict.fromkeys([*self._numbers, *(column.name for column in self._columns)])
+        self._dates = DateColumns(dates)
+        self._made = {name: self._dates.made[name][0] for name in read if name in self._dates.made}
+        self._tokens = frozenset(tokens)
+        self._named = _arguments(self._columns, self._numbers, self._as_both, tuple(self._made.values()))
         self.predict = tf.function(self._predict, autograph=False)
 
     @property
@@ -523,7 +591,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return found
 
     def _predict(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        check_counts(features)
+        features = self._with_made(_counted(features))
         ids: dict[str, Any] = {}
         weights: dict[str, Any] = {}
         for column in self._columns:
@@ -533,20 +601,25 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
                 value = self._number(column.name, features)
             ids[column.ids or column.name], own = _rows(column, value, given)
             weights |= own
-        found = [
-            number
-            for column in self._dense
-            for number in transformed_numbers(column, self._number(column.name, features))
-        ]
-        dense = tf.stack(found, axis=1) if found else tf.zeros([1, 0])
+        dense = _transformed_columns(self._dense, {name: self._number(name, features) for name in self._numbers})
         return self._outputs(self._logits(Batch(ids, weights, dense, None)))
+
+    def _with_made(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns, with those that dates make; where rows are given, they are given for these columns, too."""
+        wanted = {name: column for name, column in self._made.items() if name not in features}
+        clocks = {column: self._dates.clock(column, features[column]) for column in dict.fromkeys(wanted.values())}
+        made = {
+            name: (self._dates.tokens if name in self._tokens else self._dates.numbers)(name, clocks[column])
+            for name, column in wanted.items()
+        }
+        return {**features, **made}
 
     def _number(self, name: str, features: Mapping[str, Any]) -> Any:
         """float32: the values of a column of numbers, of which the tokens may be given."""
         given = features[name]
         if given.dtype == tf.string:
             return numbers_of_texts(given, *self._marks)
-        return features[f"{name}{_NUMBER}"] if name in self._as_both else given
+        return features[self._as_both[name]] if name in self._as_both else given
 
     def _specs(self, form: Form, *, tokens: bool) -> dict[str, Any]:
         specs: dict[str, Any] = {}
@@ -558,11 +631,15 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
                 continue
             specs[column.name] = _spec(form if column.several else None, takes if tokens else tf.int64)
             specs |= {name: _spec(form, tf.float32) for name in column.weights}
-        for name in self._as_both:
+        for name, own in self._as_both.items():
             spec = numbers.pop(name)
             if not tokens:  # a row tells no number; a token does
-                numbers[f"{name}{_NUMBER}"] = spec
-        return specs | numbers
+                numbers[own] = spec
+        found = specs | numbers
+        if not tokens:
+            return found
+        dates = {column: tf.TensorSpec([None], tf.string) for column in self._made.values()}
+        return {name: spec for name, spec in found.items() if name not in self._made} | dates
 
     def _signature(self, form: Form, *, tokens: bool) -> Any:
         """A function of plain tensors, as a server calls it."""
@@ -591,6 +668,72 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return tf.function(call, autograph=False).get_concrete_function(**plain)
 
 
+class RowModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
+    """A model that takes the rows of its features, and columns of numbers.
+
+    Attributes:
+        predict: `predict({feature: rows, column: numbers})`, a `tf.function`.
+    """
+
+    def __init__(
+        self,
+        predict: Predict,
+        outputs: Outputs,
+        shapes: Mapping[str, tuple[int, ...]],
+        dense: Sequence[FittedColumn],
+        parts: Sequence[Any],
+        *,
+        dates: Mapping[str, DateColumn] = _NO_DATES,
+    ) -> None:
+        """Takes the pieces of a model.
+
+        Args:
+            outputs: what is returned of logits.
+            shapes: by feature, the shape of an example's rows.
+            dense: columns of numbers, as the data's files have them, that the model gets in this order.
+            parts: what holds the variables that `predict` reads.
+            dates: columns of which columns of numbers are made.
+        """
+        super().__init__()
+        self._logits, self._outputs, self._dense = predict, outputs, tuple(dense)
+        self._parts, self._features, self._dates = list(parts), tuple(shapes), DateColumns(dates)
+        of_files = {each.name: self._dates.made.get(each.name, (each.name, ""))[0] for each in dense}
+        self._numbers = {name: f"{file}{_NUMBER}" if file in shapes else file for name, file in of_files.items()}
+        self._read = {own: of_files[name] for name, own in self._numbers.items() if name in self._dates.made}
+        of_inputs = {**shapes, **dict.fromkeys(self._numbers.values(), ())}
+        self._specs = {
+            name: tf.TensorSpec([None, *shape], tf.string if name in self._read else tf.float32)
+            for name, shape in of_inputs.items()
+        }
+        self.predict = tf.function(self._predict, [self._specs], autograph=False)
+
+    def signatures(self) -> Signatures:
+        """The one signature, of plain tensors."""
+        named = arguments(list(self._specs))
+
+        def call(**given: Any) -> Any:
+            return self.predict({name: given[own] for name, own in named.items()})
+
+        specs = {named[name]: spec for name, spec in self._specs.items()}
+        return {"serving_default": tf.function(call, autograph=False).get_concrete_function(**specs)}
+
+    def _predict(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        given = _counted(given)
+        clocks = {own: self._dates.clock(column, given[own]) for own, column in self._read.items()}
+        values = {
+            name: self._dates.numbers(name, clocks[own]) if own in clocks else given[own]
+            for name, own in self._numbers.items()
+        }
+        numbers = _transformed_columns(self._dense, values)
+        return self._outputs(self._logits(Batch({name: given[name] for name in self._features}, {}, numbers, None)))
+
+
+def _transformed_columns(columns: Sequence[FittedColumn], values: Mapping[str, Any]) -> Any:
+    """What the model gets of columns of numbers: float32 [B, width], or [1, 0] of none."""
+    found = [number for column in columns for number in transformed_numbers(column, values[column.name])]
+    return tf.stack(found, axis=1) if found else tf.zeros([1, 0])
+
+
 def argument(column: str) -> str:
     """The name of a column as an argument of a signature: letters, digits and underscores, a letter first."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", column)
@@ -598,6 +741,24 @@ def argument(column: str) -> str:
 
 
 _Model = TypeVar("_Model", bound=FeatureModel)
+
+
+def row_model(pieces: Pieces, outputs: Outputs) -> FeatureModel | RowModel:
+    """A model that takes columns by name or, if it is given rows, these by feature.
+
+    Args:
+        outputs: what it returns of logits.
+    """
+    if pieces.shapes is None:
+        return feature_model(pieces, outputs)
+    dense = _fitted(pieces)
+    return RowModel(pieces.step.predict, outputs, pieces.shapes, dense, pieces.parts, dates=_dates(pieces))
+
+
+def _fitted(pieces: Pieces) -> tuple[FittedColumn, ...]:
+    """The numeric columns that the model gets, as they were fitted."""
+    columns = pieces.columns
+    return fitted_numbers(pieces.run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
 
 
 def feature_model(pieces: Pieces, outputs: Outputs, kind: type[_Model] = FeatureModel) -> _Model:
@@ -622,12 +783,31 @@ def feature_model(pieces: Pieces, outputs: Outputs, kind: type[_Model] = Feature
         IdColumn(bucket.column, vocabularies[bucket.table], several=False, ids=name)
         for name, bucket in columns.buckets.items()
     ]
-    dense = fitted_numbers(run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
-    return kind(pieces.step.predict, outputs, ids, dense, pieces.parts, marks=run.spec.data.number_marks)
+    dense, marks, dates = _fitted(pieces), run.spec.data.number_marks, _dates(pieces)
+    return kind(pieces.step.predict, outputs, ids, dense, pieces.parts, marks=marks, dates=dates)
 
 
-def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Sequence[str]) -> dict[str, str]:
-    """The names of columns -> those of arguments, which are numbered where they would be the same.
+def _dates(pieces: Pieces) -> Mapping[str, DateColumn]:
+    """The columns of dates that the run's data has."""
+    data = pieces.run.spec.data
+    return data.dates if isinstance(data, CSV | Typed) else _NO_DATES
+
+
+def _number_names(both: Sequence[str], columns: Sequence[IdColumn], dense: Sequence[str]) -> dict[str, str]:
+    """By column of tokens and numbers, what its numbers are called next to its row numbers: like no other column."""
+    taken = {*dense, *(name for column in columns for name in (column.name, *column.weights))}
+    found: dict[str, str] = {}
+    for column in both:
+        names = itertools.chain([f"{column}{_NUMBER}"], (f"{column}{_NUMBER}_{count}" for count in itertools.count(2)))
+        found[column] = next(name for name in names if name not in taken)
+        taken.add(found[column])
+    return found
+
+
+def _arguments(
+    columns: Sequence[IdColumn], dense: Sequence[str], as_both: Mapping[str, str], dates: Sequence[str] = ()
+) -> dict[str, str]:
+    """The names of columns -> those of arguments, see `arguments`.
 
     Raises:
         RunError: two inputs have one name.
@@ -636,12 +816,17 @@ def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Seque
     numbers = dict.fromkeys([*dense, *(column.name for column in columns if column.vocabulary.takes.is_floating)])
     taken = [column for column in columns if not column.vocabulary.takes.is_floating]
     names = [*(name for column in taken for name in (column.name, *column.weights))]
-    names += [f"{name}{_NUMBER}" if name in as_both else name for name in numbers]
+    names += [as_both.get(name, name) for name in numbers]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise RunError(
             f"two columns would be {twice!r} in the exported model, which takes each column once; rename one in the"
             " data, and train again"
         )
+    return arguments([*names, *dict.fromkeys(name for name in dates if name not in names)])
+
+
+def arguments(names: Sequence[str]) -> dict[str, str]:
+    """The names of inputs -> those of arguments, which are numbered where they would be the same."""
     # Those that are arguments as they are keep their names. A graph knows no case of letters.
     found: dict[str, str] = {}
     lower = set[str]()
@@ -694,11 +879,45 @@ def _rows(column: IdColumn, value: Any, weights: Mapping[str, Any]) -> tuple[Any
     return ids, {name: ids.with_values(tf.boolean_mask(weight, kept)) for name, weight in weights.items()}
 
 
-def check_counts(inputs: Mapping[str, Any]) -> None:
-    """Has a call fail whose inputs have different numbers of examples: TensorFlow would repeat one example."""
+def check_counts(inputs: Mapping[str, Any]) -> list[Any]:
+    """Has a call fail whose inputs have different numbers of examples: TensorFlow would repeat one example.
+
+    Returns:
+        The operations that compare them.
+    """
     (first, of_first), *others = ((name, _count(value)) for name, value in inputs.items())
-    for name, count in others:
+    return [
         tf.debugging.assert_equal(count, of_first, f"{name} and {first} have different numbers of examples")
+        for name, count in others
+    ]
+
+
+def _counted(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs, once they are compared; see `check_counts`. Otherwise another operation might fail before."""
+    with tf.control_dependencies(check_counts(inputs)):
+        found: dict[str, Any] = tf.nest.map_structure(tf.identity, dict(inputs), expand_composites=True)
+    return found
+
+
+LENGTH = tf.TensorSpec(None, tf.int32, "k")
+"""How many answers are listed: a scalar, or one for each row of a request, [B], as rows of TensorFlow Serving are."""
+
+
+def lengths(k: Any, rows: Any) -> Any:
+    """How many answers are listed for each row of a request, int32 [rows, 1]; or [1, 1] for all, of a scalar.
+
+    Another number of them, or a negative one, is an InvalidArgumentError of the running graph.
+    """
+    found = tf.reshape(k, [-1, 1])
+    fits = tf.equal(tf.rank(k), 0) | tf.equal(tf.size(k), rows)
+    tf.debugging.assert_equal(fits, True, "k must be a number, or one for each row of the request")
+    tf.debugging.assert_non_negative(k, "k must be at least 0")
+    return found
+
+
+def longest(each: Any, most: Any) -> Any:
+    """The longest of such lists, of at most so many answers: int32."""
+    return tf.minimum(tf.reduce_max(tf.pad(each, [[0, 1], [0, 0]])), most)
 
 
 def _count(value: Any) -> Any:

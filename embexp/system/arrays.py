@@ -311,7 +311,8 @@ class ArrayWriter:
         """Adds rows; `values` has shape [n] or [n, width] and is cast to the file's dtype."""
         if values.shape[1:] != (() if self._width is None else (self._width,)):
             raise ValueError(f"rows of shape {values.shape[1:]} do not fit a file of width {self._width}")
-        self._file.write(np.ascontiguousarray(values, self._dtype).data)
+        written = np.ascontiguousarray(values, self._dtype).reshape(-1)
+        self._file.write(written.view(np.uint8).data)  # Python's buffers know no bfloat16
         self.rows += len(values)
 
     def __enter__(self) -> ArrayWriter:

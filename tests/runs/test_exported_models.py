@@ -173,6 +173,12 @@ def test_triples_are_scored_as_the_formula_says(reciprocal: bool, folder: Path) 
     tails = loaded.signatures["tails"](head=given["head"], relation=given["relation"], k=tf.constant(3))
     every = (number(vectors[h])[:, None] * number(kinds[r])[:, None] * number(vectors).conj()[None]).sum(2).real
     _check_best(tails, every, entities.tokens())
+    counts = [number % 4 for number in range(len(head))]
+    cut = loaded.signatures["tails"](head=given["head"], relation=given["relation"], k=tf.constant(counts))
+    for place, count in enumerate(counts):
+        assert cut["entities"][place, :count].numpy().tolist() == tails["entities"][place, :count].numpy().tolist()
+        assert cut["scores"][place, :count].numpy().tolist() == tails["scores"][place, :count].numpy().tolist()
+        assert set(cut["entities"][place, count:].numpy().tolist()) <= {b""}
     heads = loaded.signatures["heads"](tail=given["tail"], relation=given["relation"], k=tf.constant(99))
     inverse = number(kinds[r + 1]) if reciprocal else number(kinds[r]).conj()
     every = (number(vectors[t])[:, None] * inverse[:, None] * number(vectors).conj()[None]).sum(2).real
@@ -190,7 +196,7 @@ def _check_best(found: dict[str, Any], scores: np.ndarray, tokens: list[str]) ->
 @given(st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=6, unique=True))
 @example(["Shop", "shop", "SHOP_2", "a b", "a_b", "Ä", "1", "_1"])
 def test_names_of_columns_are_arguments_that_tensorflow_takes(names: list[str]) -> None:
-    found = serving._arguments([], names, [])
+    found = serving._arguments([], names, {})
     assert found.keys() == set(names)
     specs = {own: tf.TensorSpec([None], tf.float32) for own in found.values()}
     traced = tf.function(lambda **given: {"out": tf.add_n(list(given.values()))}, autograph=False)

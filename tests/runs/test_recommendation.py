@@ -342,6 +342,8 @@ def test_the_exported_model_lists_what_recommend_lists(run: Made, overrides: tup
         ["recommend", users, 3, [[item, ""] for item in first]],
         ["recommend_with_seen", users, 5, [[""]]],
         ["recommend_with_seen", users, 2, [[seen_too[users[0]][0][0]]]],
+        ["recommend", users, [4, 0, 2], [["", ""]] * 3],  # as the rows of a server's request have it
+        ["recommend_with_seen", users[:1], [ITEMS + 9], [[""]]],
     ]
     command = [sys.executable, "-P", "-c", LISTED, str(tmp_path / "saved"), json.dumps(asked)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -353,10 +355,28 @@ def test_the_exported_model_lists_what_recommend_lists(run: Made, overrides: tup
     expected += [[everyone[user][1:4] for user in users], [seen_too[user][:5] for user in users]]
     assert lists[:4] == [[[tuple(pair) for pair in user] for user in each] for each in expected]
     assert lists[4] == [[pair for pair in seen_too[user] if pair[0] != asked[4][3][0][0]][:2] for user in users]
+    assert lists[5] == [[tuple(pair) for pair in everyone[user][:k]] for user, k in zip(users, [4, 0, 2], strict=True)]
+    assert [len(each) for each in found[5][0]] == [4, 4, 4]
+    assert lists[6][0][:5] == [tuple(pair) for pair in seen_too[users[0]]]
+    assert len(found[6][0][0]) == ITEMS
     assert len(found[1][0][0]) == ITEMS  # as many as there are, the rest of them empty
     assert found[1][0][0][-1] == ""
     assert "nobody" in unknown
     assert "u1" not in unknown
+
+
+def test_a_number_of_items_for_each_user_or_one_for_all(run: Made, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    opened = load_run(run().directory)
+    exported = opened.export(tmp_path / "saved")
+    assert exported.signatures["recommend"]["k"] == "int32 [] or [B]"
+    model, users = tf.saved_model.load(str(exported.path)), tf.constant(["u7", "u2", "u29"])
+    for wrong, told in (([1, 2], "k must be a number, or one for each row"), ([1, -1, 2], "k must be at least 0")):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=told):
+            model.recommend(users, tf.constant(wrong), tf.constant([[""]]))
+    none = model.recommend(users[:0], tf.constant([], tf.int32), tf.constant([[""]]))
+    assert none["items"].shape == (0, 0)
 
 
 def planted(random: np.random.Generator, users: int, items: int) -> recommending.Vectors:

@@ -7,6 +7,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
@@ -15,10 +16,15 @@ from embexp.errors import NotARunError
 from embexp.specs.fields import names, path_of
 from embexp.system.printable import print
 
+if TYPE_CHECKING:
+    from embexp.runs.deltas import Changed
+
 KINDS = ("savedmodel", "npy", "word2vec", "projector", *names("exports"))
 HELP = """\
 usage: embexp export RUN OUT --as savedmodel|npy|word2vec|projector|vectors|index [--table NAME] [--binary]
-                     [--recall SHARE] [--allow-code M:F]
+                     [--tables inside|apart] [--recall SHARE] [--allow-code M:F]
+       embexp export RUN OUT --since PARENT [--as savedmodel|npy] [--allow-code M:F]
+       embexp export apply BASE DELTA OUT
 
 Writes a finished run into OUT, a new directory, for programs without embexp. Tables are written in blocks, so they
 may be larger than memory.
@@ -32,17 +38,23 @@ may be larger than memory.
     --as index        Writes these, items.faiss, an index of items by faiss, and index.json with its recall@10 and
                       queries per second, measured on this machine.
     --recall SHARE    With index, the share of the 10 best items that searches are tuned to find (default: 0.99).
+    --since PARENT    Writes a delta instead: of each table, the rows that are new or have moved since PARENT, a run
+                      that RUN goes on from. With savedmodel (the default), also the model without its tables.
+    --tables apart    With savedmodel, writes OUT/model, a SavedModel without tables, and OUT/tables, as of npy. The
+                      model takes rows: of each feature its activation, float32 [B, …, dim].
     --table NAME      With npy, word2vec and projector, writes only this table. It may be repeated.
     --binary          With word2vec, writes its binary form, NAME.bin.
     --allow-code MODULE:FUNCTION
                       With savedmodel, vectors and index, allows a function that the run's record names, such as that
                       of its model.
 
+`embexp export apply` makes of a whole export of PARENT, and of a delta, the whole export of RUN.
+
 A SavedModel takes the columns of the run's data by their names, and has these signatures:
 
     serving_default   Takes tokens, as in the data: strings [B], or row numbers where ids are row numbers. A column
                       with several values per example is [B, N], padded with "" (or -1). Tokens without a row get the
-                      OOV row; if there is none, they are an error.
+                      OOV row; if there is none, they are an error. Dates are strings, as in the data.
     serving_ids       Takes the same as row numbers, int64.
     serving_ragged, serving_sparse, serving_ids_ragged, serving_ids_sparse
                       Take the same with columns of several values as COLUMN_values and COLUMN_row_splits, or as
@@ -52,6 +64,7 @@ A SavedModel takes the columns of the run's data by their names, and has these s
                       serving_default and serving_ids score triples (head, relation, tail).
     recommend, recommend_with_seen
                       Return the best k items for users, as `embexp recommend` lists them, without those of `exclude`.
+                      Here and above, k is a number, or one for each row of the request.
 
 Columns of weights have the form of their ids, and columns of numbers are float32 [B]. The output `predictions` is that
 of `embexp predict`. Task classification also has `probabilities` and `classes` [B, C]. In Python, `predict` of the
@@ -59,19 +72,35 @@ loaded model takes a dict of columns as tensors, ragged tensors or sparse tensor
 """
 
 
+APPLY_HELP = """\
+usage: embexp export apply BASE DELTA OUT
+
+Makes a whole export of a run of that of an earlier one, and of what changed since. OUT, a new directory, is what
+`embexp export RUN OUT` writes: the same files of tables, or a SavedModel of the same tensors, tokens and predictions.
+
+    BASE     A whole export of the earlier run: a SavedModel, or a folder that --as npy wrote, with all tables.
+    DELTA    What `embexp export RUN DELTA --since PARENT` wrote, where PARENT is that earlier run.
+
+The digests of all tables and tokens are compared first. Another base and a damaged delta are refused.
+"""
+
+
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
+    if list(arguments[:1]) == ["apply"]:
+        return apply(arguments[1:])
     parser = Parser.of_run("export", HELP)
     parser.needs("out", "where to? Give a new directory, OUT")
-    parser.values("--as")
+    parser.values("--as", "--since")
     parser.add_argument("--table", action="append", default=[])
+    parser.add_argument("--tables", choices=("inside", "apart"), default="inside")
     parser.add_argument("--recall")
     parser.switches("--binary")
     options = parser.parse(arguments, _faults)
     from embexp.records.folder import RunFolder
     from embexp.runs.kernels import Kernels, choose
 
-    kind = getattr(options, "as")
+    kind = getattr(options, "as") or "savedmodel"  # of a delta
     _take_in_fields(Path(options.directory))
     if kind not in (kinds := (*KINDS, *(name for name in names("exports") if name not in KINDS))):
         parser.error(f"argument --as: invalid choice: {kind!r} (choose from {', '.join(map(repr, kinds))})")
@@ -80,13 +109,15 @@ def main(arguments: Sequence[str]) -> int:
     folder = RunFolder(Path(options.directory))
     if runs_model:
         choose(folder)
-    check_finished(options.directory, "export", options.out, "--as", kind, allow_code=allowed)
+    since = [] if options.since is None else ["--since", options.since]
+    check_finished(options.directory, "export", options.out, "--as", kind, *since, allow_code=allowed)
     from embexp.cli import stages
 
     if runs_model:
         Kernels.of_run(folder).load_tensorflow()
     from embexp.runs.finished import export
 
+    further: dict[str, Any] = {} if options.recall is None else {"recall": float(options.recall)}
     with stages.show_stages() as shown:
         exported = export(
             options.directory,
@@ -94,13 +125,15 @@ def main(arguments: Sequence[str]) -> int:
             kind,
             tables=options.table,
             binary=options.binary,
+            tables_apart=options.tables == "apart",
+            since=options.since,
             allow_code=options.allow_code,
             progress=shown,
-            **({} if options.recall is None else {"recall": float(options.recall)}),
+            **further,
         )
     for name, (rows, dim) in exported.tables.items():
         what = "vectors of" if runs_model and kind != "savedmodel" else "table"
-        print(f"{what} {name}: {rows:,} rows of dimension {dim}")
+        print(f"{what} {name}: {_rows_of(exported.changed[name]) if since else f'{rows:,} rows of dimension {dim}'}")
     for signature, inputs in exported.signatures.items():
         print(f"signature {signature}: {', '.join(f'{name} {what}' for name, what in inputs.items())}")
     if found := exported.facts:
@@ -112,6 +145,41 @@ def main(arguments: Sequence[str]) -> int:
         )
     print(f"wrote {exported.path}")
     return DONE
+
+
+def _rows_of(changed: Changed) -> str:
+    """How many rows of a table are new, have moved and are the same, and what they take."""
+    from embexp.system.terminal import byte_size
+
+    counts = changed.counts
+    size, whole = byte_size(changed.bytes), byte_size(changed.whole)
+    return f"{counts.new:,} rows new, {counts.moved:,} moved, {counts.same:,} the same; {size}, and {whole} whole"
+
+
+def apply(arguments: Sequence[str]) -> int:
+    """Runs `embexp export apply`."""
+    parser = Parser("export apply", APPLY_HELP)
+    parser.needs("base", "to what? Give BASE, a whole export of the earlier run")
+    parser.needs("delta", "which delta? Give DELTA, what `embexp export RUN DELTA --since PARENT` wrote")
+    parser.needs("out", "where to? Give a new directory, OUT")
+    options = parser.parse(arguments, _faults_of_apply)
+    from embexp.cli import stages
+    from embexp.runs.finished import apply_delta
+
+    with stages.show_stages() as shown:
+        exported = apply_delta(options.base, options.delta, options.out, progress=shown)
+    for name, (rows, dim) in exported.tables.items():
+        print(f"table {name}: {rows:,} rows of dimension {dim}")
+    print(f"wrote {exported.path}")
+    return DONE
+
+
+def _faults_of_apply(options: argparse.Namespace) -> Iterator[str]:
+    for name, path in (("BASE", options.base), ("DELTA", options.delta)):
+        if path is not None and not Path(path).is_dir():
+            yield f"{path}: there is no such directory, and {name} is one"
+    if options.out is not None and Path(options.out).exists():
+        yield f"{options.out} already exists: give OUT another name"
 
 
 def _take_in_fields(run: Path) -> None:
@@ -126,8 +194,12 @@ def _faults(options: argparse.Namespace) -> Iterator[str]:
     kind = getattr(options, "as")
     if options.out is not None and Path(options.out).exists():
         yield f"{options.out} already exists: give OUT another name"
-    if kind is None:
+    if kind is None and options.since is None:
         yield f"as what? Add --as {', '.join(KINDS)}"
+    if options.since is not None and kind not in (None, "savedmodel", "npy"):
+        yield f"--since is for --as savedmodel and npy, not {kind}"
+    if options.since is not None and options.table:
+        yield "--table is for whole exports: a delta is of all tables of the run"
     if kind == "index":
         yield from _faults_of_index(options)
     elif options.recall is not None:
@@ -136,6 +208,10 @@ def _faults(options: argparse.Namespace) -> Iterator[str]:
         yield "--table is for files: a SavedModel needs all tables of the run"
     elif options.table and kind in ("vectors", "index"):
         yield "--table is for tables: vectors and indexes are of users and items"
+    if options.tables == "apart" and kind not in (None, "savedmodel"):
+        yield "--tables apart is for --as savedmodel"
+    if options.tables == "apart" and options.since is not None:
+        yield "--tables apart is for whole exports, not with --since"
     if options.binary and kind != "word2vec":
         yield "--binary is for --as word2vec"
 

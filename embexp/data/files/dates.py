@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from embexp.data.files.table_files import Block
 
 Locate = Callable[[Sequence[Path], Sequence[Wanted]], Files]
-_PERIODS = {"weekday": (7, 0), "month": (12, 1), "hour": (24, 0)}
+PERIODS = {"weekday": (7, 0), "month": (12, 1), "hour": (24, 0)}
 """How many values a part has, and the first."""
 _DAY = 86_400
 _ZONE = r"(Z|[+-]\d\d:?\d\d)$"
@@ -38,7 +38,7 @@ def dated(locate: Locate, dates: Mapping[str, DateColumn]) -> Locate:
     def located(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
         files = locate(paths, _read(wanted, dates, as_numbers=False))
         for table in files.tables:
-            made = [name for name in _made(dates) if name in table.names]
+            made = [name for name in made_columns(dates) if name in table.names]
             rule = f"{table.path} has a column of this name, and data.dates makes one"
             stop_at([Fault("data.dates", repr(name), rule, "rename the column of the file") for name in made])
         return replace(files, tables=tuple(DatedTable(table, dates) for table in files.tables))
@@ -46,14 +46,14 @@ def dated(locate: Locate, dates: Mapping[str, DateColumn]) -> Locate:
     return located
 
 
-def _made(dates: Mapping[str, DateColumn]) -> dict[str, tuple[str, str]]:
+def made_columns(dates: Mapping[str, DateColumn]) -> dict[str, tuple[str, str]]:
     """The names of all columns that dates make -> the column of the dates, and what of them."""
     return {f"{column}_{part}": (column, part) for column in dates for part in DATE_PARTS}
 
 
 def _read(wanted: Sequence[Wanted], dates: Mapping[str, DateColumn], *, as_numbers: bool) -> list[Wanted]:
     """What is read of a file: dates instead of what is made of them."""
-    made, found = _made(dates), dict[str, Wanted]()
+    made, found = made_columns(dates), dict[str, Wanted]()
     for one in wanted:
         if one.name not in made:
             before = found.get(one.name, one)
@@ -85,7 +85,7 @@ class DatedTable:
         """Names of its columns, those of the file first."""
         return (
             *self.table.names,
-            *_made({name: each for name, each in self.dates.items() if name in self.table.names}),
+            *made_columns({name: each for name, each in self.dates.items() if name in self.table.names}),
         )
 
     @property
@@ -95,7 +95,7 @@ class DatedTable:
 
     def holds_numbers(self, column: str, *, rows: int) -> bool:
         """Whether a column holds numbers, as far as so many rows show."""
-        return column in _made(self.dates) or self.table.holds_numbers(column, rows=rows)
+        return column in made_columns(self.dates) or self.table.holds_numbers(column, rows=rows)
 
     def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
         """The first of so many rows whose wanted columns can't be read, and why; "" for none."""
@@ -122,7 +122,7 @@ class DatedTable:
 
     def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
         """All rows; see `table_files.Table`."""
-        made, read = _made(self.dates), _read(wanted, self.dates, as_numbers=False)
+        made, read = made_columns(self.dates), _read(wanted, self.dates, as_numbers=False)
         for block in self.table.blocks(read):
             clocks: dict[str, _Clock] = {}
             tokens, numbers = dict(block.tokens), dict(block.numbers)
@@ -141,7 +141,7 @@ class DatedTable:
     def _careful(self, wanted: Sequence[Wanted]) -> tuple[Table, list[Wanted]]:
         """A table of which dates are numbers, for a look at its rows, and what is read of it."""
         if not isinstance(self.table, TextTable):
-            return self.table, [one for one in wanted if one.name not in _made(self.dates)]
+            return self.table, [one for one in wanted if one.name not in made_columns(self.dates)]
         forms = {name: each.format for name, each in self.dates.items()}
         return replace(self.table, dates={**self.table.dates, **forms}), _read(wanted, self.dates, as_numbers=True)
 
@@ -191,6 +191,6 @@ class _Clock:
             found = pc.month(self._clock) if name == "month" else pc.hour(self._clock)
         if not wave:
             return found
-        period, first = _PERIODS[name]
+        period, first = PERIODS[name]
         angle = pc.multiply(pc.subtract(found.cast("float64"), float(first)), 2 * math.pi / period)
         return pc.sin(angle) if wave == "sin" else pc.cos(angle)

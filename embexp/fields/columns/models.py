@@ -19,7 +19,7 @@ from embexp.training import models
 from embexp.training.models import Head
 
 if TYPE_CHECKING:
-    from embexp.runs.serving import FeatureModel, Pieces
+    from embexp.runs.serving import FeatureModel, Pieces, RowModel
 
 _DEVIATION = 0.01
 """Of the initial factors of dense features: products of many large vectors would dwarf the rest."""
@@ -354,9 +354,9 @@ def _pairs(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return (left * size + right).astype(np.int32), place.reshape(-1)
 
 
-def model(pieces: Pieces) -> FeatureModel:
+def model(pieces: Pieces) -> FeatureModel | RowModel:
     """The model of a run, with the outputs of its task."""
-    from embexp.runs.serving import feature_model
+    from embexp.runs.serving import row_model
 
     classes = tuple(pieces.run.summary.get("classes", ()))
     labels, outputs = pieces.run.spec.task.labels, _number
@@ -364,7 +364,7 @@ def model(pieces: Pieces) -> FeatureModel:
         outputs = _rate
     elif labels is Labels.CLASS:
         outputs = partial(_classes, classes)
-    return feature_model(pieces, outputs)
+    return row_model(pieces, outputs)
 
 
 def _number(logits: Any) -> dict[str, Any]:

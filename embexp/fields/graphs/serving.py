@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from embexp.data.batches import Batch
 from embexp.fields.graphs.specs import Triples
-from embexp.runs.serving import Pieces, Served, Signatures, check_counts, traced
+from embexp.runs.serving import LENGTH, Pieces, Served, Signatures, check_counts, lengths, longest, traced
 from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE
 
 
@@ -62,12 +63,11 @@ class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
     def signatures(self) -> Signatures:
         """Traces the signatures; those with `k` return the best k entities and their scores, best first."""
         tokens, rows = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
-        count = tf.TensorSpec([], tf.int32)
         return {
             "serving_default": traced(self._triples, head=tokens, relation=tokens, tail=tokens),
             "serving_ids": traced(self._triples, head=rows, relation=rows, tail=rows),
-            "tails": traced(self._tails, head=tokens, relation=tokens, k=count),
-            "heads": traced(self._heads, relation=tokens, tail=tokens, k=count),
+            "tails": traced(self._tails, head=tokens, relation=tokens, k=LENGTH),
+            "heads": traced(self._heads, relation=tokens, tail=tokens, k=LENGTH),
         }
 
     def _triples(self, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
@@ -86,8 +86,12 @@ class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
     def _best(self, source: Any, relation: Any, k: Any, *, inverse: bool) -> dict[str, Any]:
         scores = self._scores(source, relation, tf.range(self._entities.size, dtype=tf.int64)[None], inverse=inverse)
-        best, rows = tf.math.top_k(scores, tf.minimum(k, self._entities.size))
-        return {"entities": tf.gather(self._names.read_value(), rows), "scores": best}
+        each = lengths(k, tf.size(source))
+        length = longest(each, self._entities.size)
+        best, rows = tf.math.top_k(scores, length)
+        within = tf.range(length)[None] < each
+        names = tf.where(within, tf.gather(self._names.read_value(), rows), "")
+        return {"entities": names, "scores": tf.where(within, best, -np.inf)}
 
     def _scores(self, source: Any, relation: Any, candidates: Any, *, inverse: bool) -> Any:
         dense = tf.zeros([1, 0])

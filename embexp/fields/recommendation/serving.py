@@ -9,7 +9,17 @@ import tensorflow as tf
 
 from embexp.fields.recommendation.recommending import Vectors
 from embexp.runs.finished import load_run
-from embexp.runs.serving import FeatureModel, Pieces, Served, Signatures, feature_model, traced
+from embexp.runs.serving import (
+    LENGTH,
+    FeatureModel,
+    Pieces,
+    Served,
+    Signatures,
+    feature_model,
+    lengths,
+    longest,
+    traced,
+)
 
 _MORE = 128
 """Items beyond the first k whose scores are computed again in float64.
@@ -52,7 +62,7 @@ class BestItems(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             self._of_items = _kept(vectors.of_items, tf.float32, "vectors")
         self._takes = {
             "user": tf.TensorSpec([None], users.takes, "user"),
-            "k": tf.TensorSpec([], tf.int32, "k"),
+            "k": LENGTH,
             "exclude": tf.TensorSpec([None, None], items.takes, "exclude"),
         }
         takes = tuple(self._takes.values())
@@ -80,9 +90,11 @@ class BestItems(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
         Args:
             place: of each user, [B].
+            k: int32, a scalar, or [B]: then lists are as long as the longest.
             hidden: pairs of a place in the batch and the number of an item, int64 [n, 2].
         """
         count = tf.shape(place)[0]
+        each = lengths(k, count)
         number = _found(self._number, self._items.find(exclude))
         number = tf.broadcast_to(number, [count, tf.shape(number)[1]])  # one row is for all users
         at = tf.where(number >= 0)
@@ -93,13 +105,15 @@ class BestItems(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         lowest = tf.fill([tf.shape(hidden)[0]], -np.inf)
         scores = tf.tensor_scatter_nd_update(scores, hidden, lowest)
         size = tf.shape(items)[0]
+        k = longest(each, size)
         rough, candidates = tf.math.top_k(scores, tf.minimum(k + _MORE, size))
         order = tf.argsort(candidates, axis=1)  # of equal scores, `top_k` takes the first
         rough, candidates = (tf.gather(each, order, batch_dims=1) for each in (rough, candidates))
         products = tf.cast(users, tf.float64)[:, None] * tf.cast(tf.gather(items, candidates), tf.float64)
         exact = tf.cast(tf.reduce_sum(products, 2), tf.float32)
         exact = tf.where(tf.math.is_inf(rough), rough, exact)
-        best, chosen = tf.math.top_k(exact, tf.minimum(k, size))
+        best, chosen = tf.math.top_k(exact, k)
+        best = tf.where(tf.range(k)[None] < each, best, -np.inf)
         names = tf.gather(self._names.read_value(), tf.gather(candidates, chosen, batch_dims=1))
         return {"items": tf.where(tf.math.is_inf(best), self._nothing, names), "scores": best}
 

@@ -1,0 +1,513 @@
+"""What changed in a run since its parent, in files; and whole exports of the run, made of those of the parent.
+
+A delta is a folder:
+
+| file | |
+|---|---|
+| `delta.json` | which runs these are; by table: rows, dim, dtype, digests, and how many rows are new and have moved |
+| `TABLE.rows.npy`, `TABLE.values.npy` | the numbers of the new and moved rows, and the rows, see `vectors.deltas` |
+| `TABLE.tokens.tsv` | the new tokens in the order of their rows, in the form of vocabularies; only if there are any |
+| `model` | a SavedModel of the run without the rows of its tables and the tokens of its vocabularies |
+| `inventory.json` | the digest of each of these files |
+
+The tables of base and result are named by digests of their rows: a whole export has nothing else of its run.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary, token_lines
+from embexp.errors import DataError, RunError
+from embexp.records import inventory
+from embexp.records.folder import first_fault
+from embexp.runs.finished import lines_of_rows
+from embexp.runs.served_tokens import has_line_ends, lines_of, unescaped, write_tokens
+from embexp.system import arrays, digests, environment, files
+from embexp.system.arrays import Rows
+from embexp.system.parallel import Progress, part, quiet
+from embexp.system.tensor_bundle.index import Entry, read_index
+from embexp.system.tensor_bundle.tensor import Tensor
+from embexp.vectors import deltas
+from embexp.vectors.pretrained.aligned import earlier_rows
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint
+from embexp.vectors.stored import FLOATS
+from embexp.vectors.write import write_vectors
+
+NAME, MODEL, ASSETS = "delta.json", "model", "assets"
+_TOKENS = "{}.tokens"
+"""The name, without suffix, of the file of a table's new tokens."""
+_INDEX, _TABLE = "variables/variables.index", "tables/{}/.ATTRIBUTES/VARIABLE_VALUE"
+"""Where a SavedModel has its tables."""
+_DTYPES = {dtype.name: dtype for dtype in FLOATS}
+
+
+class _Part(BaseModel):
+    """A part of delta.json."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class _Run(_Part):
+    run_id: str | None
+    inventory: str | None
+
+
+class _Rows(_Part):
+    rows: NonNegativeInt
+    digest: str
+    tokens: NonNegativeInt = 0
+    first: NonNegativeInt = 0
+    tokens_digest: str = ""
+    vocabulary: str = ""
+
+
+class _Kinds(_Part):
+    oov: NonNegativeInt
+    missing: bool
+    rare: bool
+
+
+class _Facts(_Part):
+    dim: PositiveInt
+    dtype: Literal["float32", "float16", "bfloat16"]
+    whole_bytes: NonNegativeInt
+    new: NonNegativeInt
+    moved: NonNegativeInt
+    same: NonNegativeInt
+    tokens: _Kinds | None = None
+    """Which rows there are in front of those of tokens; null: the rows are no tokens'."""
+    base: _Rows
+    result: _Rows
+
+
+class _Model(_Part):
+    vocabularies: dict[str, bool]
+    """By table with a file of tokens in `assets`: whether the lines of the base's are escaped."""
+
+
+class Delta(_Part):
+    """What delta.json holds."""
+
+    version: Literal[1]
+    base: _Run
+    result: _Run
+    tables: dict[Annotated[str, Field(pattern=r"^[^/\\]+$")], _Facts]
+    model: _Model | None = None
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A table of a delta.
+
+    Attributes:
+        bytes: of its files.
+        whole: bytes of all its rows, as the table stores them.
+    """
+
+    counts: deltas.Counts
+    bytes: int
+    whole: int
+
+
+def write(
+    run: EarlierCheckpoint,
+    parent: EarlierCheckpoint,
+    directory: Path,
+    write_model: Callable[[Path], Any] | None,
+    progress: Progress = quiet,
+) -> dict[str, Changed]:
+    """Writes what changed since a parent into an empty directory.
+
+    Args:
+        write_model: writes the run's SavedModel without the rows of its tables into an empty directory; None: the delta
+            has none.
+
+    Raises:
+        RunError: the parent's tables are no beginning of the run's.
+    """
+    _check_beginning(run, parent)
+    tables, found = {}, {}
+    for number, name in enumerate(run.tables):
+        of_table = part(progress, number / len(run.tables), (number + 1) / len(run.tables))
+        tables[name], counts = _write_table(run, parent, name, directory, of_table)
+        size = sum(path.stat().st_size for path in directory.glob("*") if _is_of(path.name, name))
+        found[name] = Changed(counts, size, tables[name]["whole_bytes"])
+    content = {"version": 1, "base": _named(parent), "result": _named(run), "tables": tables}
+    if write_model is not None:
+        (directory / MODEL).mkdir()
+        write_model(directory / MODEL)
+        content["model"] = {"vocabularies": _take_tokens_out(run, parent, directory / MODEL / ASSETS)}
+    files.write_text(directory / NAME, json.dumps(content, indent=2) + "\n")
+    inventory.seal(directory)
+    return found
+
+
+def _is_of(file: str, table: str) -> bool:
+    return file in (deltas.ROWS.format(table), deltas.VALUES.format(table), f"{_TOKENS.format(table)}.tsv")
+
+
+def _named(run: EarlierCheckpoint) -> dict[str, Any]:
+    """What tells a run from others, for people and their programs."""
+    return {"run_id": run.summary.get("run_id"), "inventory": inventory.digest_of(run.folder.path)}
+
+
+def _check_beginning(run: EarlierCheckpoint, parent: EarlierCheckpoint) -> None:
+    """Raises RunError, with all faults, for a parent whose tables are not the first rows of the run's."""
+    faults = [f"table {name} is in one of them only" for name in sorted({*run.tables} ^ {*parent.tables})]
+    for name in (name for name in run.tables if name in parent.tables):
+        (rows, dim), (rows_before, dim_before) = run.shape(name), parent.shape(name)
+        if dim != dim_before:
+            faults.append(f"rows of table {name} have {dim:,} numbers, and {dim_before:,} in the parent")
+        elif not _begins_with(run.vocabulary(name), parent.vocabulary(name)) or rows < rows_before:
+            faults.append(f"the vocabulary of table {name} does not begin with the parent's")
+    if faults:
+        raise RunError(
+            f"{run.folder.path} is no continuation of {parent.folder.path}: {'; '.join(faults)}; export it whole, or"
+            " name the run that it goes on from"
+        )
+
+
+def _begins_with(vocabulary: Vocabulary, earlier: Vocabulary) -> bool:
+    if isinstance(vocabulary, IdentityVocabulary) and isinstance(earlier, IdentityVocabulary):
+        return vocabulary.size >= earlier.size
+    if not isinstance(vocabulary, TokenVocabulary) or not isinstance(earlier, TokenVocabulary):
+        return vocabulary.digest == earlier.digest
+    further = vocabulary.known.slice(len(earlier.known))
+    return vocabulary.digest == _grown(earlier, further).digest
+
+
+def _grown(earlier: TokenVocabulary, further: pa.LargeStringArray) -> TokenVocabulary:
+    """A vocabulary with further tokens, as `continue` makes it; how often tokens were seen is not known."""
+    rare = earlier.rare
+    if rare is not None:
+        rare = rare.filter(pc.invert(pc.is_in(rare, value_set=further)))
+    return _of_tokens(
+        pa.concat_arrays([earlier.known, further]), rare, earlier.oov, earlier.missing_frequency is not None
+    )
+
+
+def _of_tokens(
+    known: pa.LargeStringArray, rare: pa.LargeStringArray | None, oov: int, missing: bool
+) -> TokenVocabulary:
+    counts = np.zeros(len(known), np.int64)
+    return TokenVocabulary(known, counts, oov, missing_frequency=0 if missing else None, rare=rare)
+
+
+def _write_table(
+    run: EarlierCheckpoint, parent: EarlierCheckpoint, name: str, folder: Path, progress: Progress
+) -> tuple[dict[str, Any], deltas.Counts]:
+    """Writes the files of a table; returns what delta.json has of it."""
+    before, after = earlier_rows(parent, name), earlier_rows(run, name)
+    was, now = parent.vocabulary(name), run.vocabulary(name)
+    dtype = after.dtype if after.dtype in _DTYPES.values() and after.dtype.itemsize < 4 else np.dtype(np.float32)
+    new = [range(before.rows, after.rows)]
+    facts: dict[str, Any] = {}
+    if isinstance(now, TokenVocabulary) and isinstance(was, TokenVocabulary):
+        new.append(range(was.size, now.size))
+        facts["tokens"] = {"oov": now.oov, "missing": now.missing_frequency is not None, "rare": now.rare is not None}
+        _write_tokens(now, len(was.known), folder / _TOKENS.format(name))
+    counts = deltas.write_changes(before, after, new, folder, name, dtype=dtype, progress=progress)
+    rows = {"new": counts.new, "moved": counts.moved, "same": counts.same}
+    named = {"base": _facts(before, was), "result": _facts(after, now)}
+    size = after.rows * after.dim * dtype.itemsize
+    return {"dim": after.dim, "dtype": dtype.name, "whole_bytes": size, **rows, **facts, **named}, counts
+
+
+def _write_tokens(vocabulary: TokenVocabulary, before: int, stem: Path) -> None:
+    """Writes the tokens behind the first ones, if there are any."""
+    known, counts = vocabulary.known.slice(before), vocabulary.known_frequencies[before:]
+    if len(known):
+        TokenVocabulary(known, counts, oov=0).write(stem)
+
+
+def _facts(rows: Rows, vocabulary: Vocabulary) -> dict[str, Any]:
+    """What tells a table from others: the digest of its rows, as in summary.json, and those of its tokens."""
+    found = {"rows": rows.rows, "digest": digests.of_float_rows(rows.read, rows.rows, rows.dim)}
+    if not isinstance(vocabulary, TokenVocabulary):
+        return found
+    tokens = {"tokens": len(vocabulary.known), "first": vocabulary.first}
+    return {**found, **tokens, "tokens_digest": _without_rare(vocabulary).digest, "vocabulary": vocabulary.digest}
+
+
+def _without_rare(vocabulary: TokenVocabulary) -> TokenVocabulary:
+    """A vocabulary without the tokens of its rare row, of which tables in files know nothing."""
+    return vocabulary if vocabulary.rare is None else replace(vocabulary, rare=vocabulary.rare.slice(0, 0))
+
+
+def _take_tokens_out(run: EarlierCheckpoint, parent: EarlierCheckpoint, assets: Path) -> dict[str, bool]:
+    """Removes a SavedModel's files of tokens; returns, by table, whether the lines of the parent's are escaped."""
+    found = {}
+    for name in run.tables:
+        if (file := assets / f"{_TOKENS.format(name)}.txt").exists():
+            file.unlink()
+            found[name] = _is_escaped(parent.vocabulary(name))
+    return found
+
+
+def _is_escaped(vocabulary: Vocabulary) -> bool:
+    """Whether the lines of its file in a SavedModel are."""
+    return isinstance(vocabulary, TokenVocabulary) and has_line_ends(lines_of(vocabulary))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a whole export.
+
+    Attributes:
+        vocabulary: None: the export has no tokens of it.
+    """
+
+    rows: Rows
+    vocabulary: TokenVocabulary | None
+
+
+class NpyRows:
+    """Rows of a `.npy` file, float32, read when they are asked for; `Rows`.
+
+    Attributes:
+        rows: number of rows.
+        dim: numbers per row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Reads the header.
+
+        Raises:
+            DataError: it is no file of such rows.
+        """
+        try:
+            matrix, header = arrays.mapped(path)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: found no .npy file: {error}") from None
+        if matrix.dtype != np.float32 or matrix.ndim != 2 or header.fortran_order:
+            raise DataError(f"{path}: found {matrix.dtype} {list(matrix.shape)}, expected float32 [rows, dim]")
+        self._path, self._offset = path, header.offset
+        self.rows, self.dim = matrix.shape
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), float32."""
+        place, count = self._offset + 4 * self.dim * start, (stop - start) * self.dim
+        return np.fromfile(self._path, np.float32, count, offset=place).reshape(-1, self.dim)
+
+
+class TensorRows:
+    """Rows of a table of a SavedModel; `Rows`.
+
+    Attributes:
+        rows: number of rows.
+        dim: numbers per row.
+    """
+
+    def __init__(self, index: Path, key: str, entry: Entry) -> None:
+        """Reads nothing."""
+        self._tensor = Tensor(f"{index}: {key}", key, entry)
+        self.rows, self.dim = entry.shape
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), float32; a view of the file."""
+        return self._tensor.read(start, stop)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole export of a run, of which nothing is written yet.
+
+    Attributes:
+        delta: the folder with its model.
+        model: what delta.json has of the model; None: the export is a folder of `.npy` files.
+    """
+
+    tables: Mapping[str, Table]
+    delta: Path
+    model: _Model | None
+
+    def write(self, directory: Path, out: Path, progress: Progress = quiet) -> None:
+        """Writes it into an empty directory.
+
+        Args:
+            out: the final name of that, for messages.
+
+        Raises:
+            DataError: a `.tokens.txt` can't hold a token.
+        """
+        if self.model is None:
+            _write_files(self.tables, directory, out, progress)
+        else:
+            _write_model(self.tables, self.delta / MODEL, self.model.vocabularies, directory, progress)
+
+
+def applied(base: Path, delta: Path) -> Whole:
+    """The whole export of a run: that of its parent, with what changed since.
+
+    Args:
+        base: the whole export of the parent: a SavedModel, or a folder of `.npy` files.
+
+    Raises:
+        DataError: the delta is damaged or is one of another base, or the base is no whole export.
+    """
+    content, is_model = _read(delta), (base / "saved_model.pb").exists()
+    if is_model and content.model is None:
+        raise DataError(f"{delta} has no model, and {base} is a SavedModel; export the delta with --as savedmodel")
+    before = _of_model(base, delta, content) if is_model else _of_files(base, content)
+    _check(base, before, content, "base", whole=is_model)
+    after = {name: _changed(table, delta, name, content) for name, table in before.items()}
+    _check(delta, after, content, "result", whole=is_model)
+    return Whole(after, delta, content.model if is_model else None)
+
+
+def _read(delta: Path) -> Delta:
+    """What delta.json holds, of a delta whose files are as they were written.
+
+    Raises:
+        DataError: they are not.
+    """
+    remedy = "export it again"
+    if not (delta / NAME).is_file():
+        raise DataError(
+            f"{delta} is no delta: there is no {NAME} in it; `embexp export RUN DELTA --since PARENT` writes one"
+        )
+    try:
+        listed = inventory.read(delta)
+        changes = inventory.changes(delta)
+    except DataError:
+        raise DataError(f"{delta} is damaged: its {inventory.NAME} can't be read; {remedy}") from None
+    if listed is None or changes:
+        what = f"its {inventory.NAME} is missing" if listed is None else ", ".join(map(str, changes))
+        raise DataError(f"{delta} is damaged: {what}; {remedy}")
+    try:
+        return Delta.model_validate_json((delta / NAME).read_bytes())
+    except ValidationError as error:
+        raise DataError(f"{delta / NAME} is none that this version understands: {first_fault(error)}") from None
+
+
+def _of_files(base: Path, content: Delta) -> dict[str, Table]:
+    """The tables of a folder of `.npy` files."""
+    names = [f"{name}.npy" for name in content.tables]
+    names += [f"{_TOKENS.format(name)}.txt" for name, facts in content.tables.items() if facts.tokens is not None]
+    if missing := [name for name in names if not (base / name).is_file()]:
+        raise DataError(f"{base} is no whole export of run {_short(content)}: it lacks {', '.join(missing)}")
+    found = {}
+    for name, facts in content.tables.items():
+        rows, vocabulary = NpyRows(base / f"{name}.npy"), None
+        if facts.tokens is not None:
+            lines = token_lines(base / f"{_TOKENS.format(name)}.txt")
+            known = lines.slice(facts.base.first, facts.base.tokens)
+            vocabulary = _vocabulary(known, lines.slice(0, 0), facts)
+        found[name] = Table(rows, vocabulary)
+    return found
+
+
+def _short(content: Delta) -> str:
+    """The parent, for messages."""
+    return str(content.base.run_id)[:12]
+
+
+def _vocabulary(known: pa.LargeStringArray, rare: pa.LargeStringArray, facts: _Facts) -> TokenVocabulary:
+    kinds = facts.tokens
+    assert kinds is not None  # rows of tokens have kinds
+    return _of_tokens(known, rare if kinds.rare else None, kinds.oov, kinds.missing)
+
+
+def _of_model(base: Path, delta: Path, content: Delta) -> dict[str, Table]:
+    """The tables of a SavedModel that the delta's model has, too, and their tokens."""
+    assert content.model is not None  # it was checked
+    index, wanted = base / _INDEX, read_index(delta / MODEL / _INDEX)
+    entries, found = read_index(index), {}
+    for name, facts in content.tables.items():
+        if (key := _TABLE.format(name)) not in wanted:
+            continue
+        if key not in entries:
+            raise DataError(f"{base} is no whole export of run {_short(content)}: it has no table {name}")
+        vocabulary = None
+        if (escapes := content.model.vocabularies.get(name)) is not None:
+            vocabulary = _of_asset(base / ASSETS / f"{_TOKENS.format(name)}.txt", facts, escaped=escapes)
+        found[name] = Table(TensorRows(index, key, entries[key]), vocabulary)
+    return found
+
+
+def _of_asset(file: Path, facts: _Facts, *, escaped: bool) -> TokenVocabulary:
+    """The vocabulary in a SavedModel's file of tokens, which is missing if there are none; rare tokens come last."""
+    lines = token_lines(file) if file.exists() else pa.array([], pa.large_string())
+    tokens, known = unescaped(lines) if escaped else lines, facts.base.tokens
+    return _vocabulary(tokens.slice(0, known), tokens.slice(known), facts)
+
+
+def _changed(table: Table, delta: Path, name: str, content: Delta) -> Table:
+    """A table with what changed."""
+    facts = content.tables[name]
+    rows = deltas.changed_rows(table.rows, delta, name, rows=facts.result.rows, dtype=_DTYPES[facts.dtype])
+    if table.vocabulary is None:
+        return Table(rows, None)
+    further, stem = pa.array([], pa.large_string()), delta / _TOKENS.format(name)
+    if stem.with_name(f"{stem.name}.tsv").exists():
+        written = Vocabulary.read(stem)
+        assert isinstance(written, TokenVocabulary)  # a .tsv is one
+        further = written.known
+    return Table(rows, _grown(table.vocabulary, further))
+
+
+def _check(place: Path, tables: Mapping[str, Table], content: Delta, which: str, *, whole: bool) -> None:
+    """Checks that tables are those that a delta names.
+
+    Args:
+        which: `base` or `result`.
+        whole: whether vocabularies have their rare tokens.
+
+    Raises:
+        DataError: they are not.
+    """
+    faults = []
+    for name, table in tables.items():
+        expected = content.tables[name].base if which == "base" else content.tables[name].result
+        found = {"digest": digests.of_float_rows(table.rows.read, table.rows.rows, table.rows.dim)}
+        if table.vocabulary is not None:
+            found["vocabulary" if whole else "tokens_digest"] = table.vocabulary.digest
+        for key, value in found.items():
+            if value != (wanted := getattr(expected, key)):
+                what = "rows" if key == "digest" else "tokens"
+                faults.append(f"the digest of the {what} of table {name} is {value[:12]}, expected {wanted[:12]}")
+    if faults and which == "base":
+        raise DataError(f"{place} is not the whole export of run {_short(content)}: {'; '.join(faults)}; give that one")
+    if faults:
+        raise DataError(f"{place} is damaged: {'; '.join(faults)}; export it again")
+
+
+def _write_files(tables: Mapping[str, Table], directory: Path, out: Path, progress: Progress) -> None:
+    for name, table in tables.items():
+        lines = None if table.vocabulary is None else lines_of_rows(table.vocabulary, table.rows.rows)
+        write_vectors(table.rows, lines, directory / f"{name}.npy", named=out / f"{name}.npy", progress=progress)
+
+
+def _write_model(
+    tables: Mapping[str, Table],
+    without_rows: Path,
+    vocabularies: Collection[str],
+    directory: Path,
+    progress: Progress,
+) -> None:
+    """Writes a SavedModel.
+
+    Args:
+        without_rows: the SavedModel without rows and tokens.
+        vocabularies: the tables whose tokens it has.
+    """
+    environment.load_tensorflow()
+    from embexp.checkpoints import streaming
+
+    shutil.copytree(without_rows, directory, dirs_exist_ok=True)
+    for name in vocabularies:
+        vocabulary = tables[name].vocabulary
+        assert vocabulary is not None  # it was read from the base
+        write_tokens(directory / ASSETS / f"{_TOKENS.format(name)}.txt", lines_of(vocabulary))
+    streaming.add_tables(directory, {name: table.rows for name, table in tables.items()}, progress=progress)
