@@ -77,13 +77,14 @@ class Occurrences:
     Attributes:
         source: inputs with equal `source` have the same `ids`, so they are looked up once.
         ids: int32 or int64 [n].
-        segments: int32 [n], rising: which row of the result, flattened, each occurrence adds to;
+        segments: int32 [n]: which row of the result, flattened, each occurrence adds to;
             None: occurrence i is row i.
         weights: float32 [n], None for all 1.
         denominator: float32 [rows of the result], divides the sum (the result is 0 where it is 0); None for 1.
         shape: int32, shape of the result without dim.
         static_shape: the part of it that is known while tracing.
         every_row: whether the ids are 0 to n - 1.
+        rising: whether the segments are in order.
     """
 
     source: tuple[Any, ...]
@@ -94,6 +95,7 @@ class Occurrences:
     shape: Any
     static_shape: Any
     every_row: bool = False
+    rising: bool = True
 
 
 def occurrences(name: str, feature: Feature, combiner: Combiner, value: Any) -> Occurrences:

@@ -253,7 +253,7 @@ def _described(operation: Any, why: str) -> str:
     return f"{operation.type} ({operation.name}{where}): {why}"
 
 
-_ABOUT_TPUS = ("TPU", "CrossReplica", "AllToAll", "CollectivePermute")
+_ABOUT_TPUS = ("TPU", "SparseCore", "XlaSparse", "CrossReplica", "AllToAll", "CollectivePermute")
 
 
 @dataclass(frozen=True)

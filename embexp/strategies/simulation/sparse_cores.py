@@ -1,0 +1,459 @@
+"""The SparseCores of a simulated TPU: they serve the operations of `tf.tpu.experimental.embedding.TPUEmbeddingV2`.
+
+Each chip has one core for a replica, and several SparseCores. A stacked table, several tables of one width and
+optimizer one after the other, is divided between the chips, and each chip's part between its SparseCores. So all
+parts together are a `ShardedTable`, whose row `partition * rows of a partition + id // partitions` is row id.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import tpu_util
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
+from tensorflow.python.tpu import tpu_embedding_v3
+from tensorflow.python.tpu.ops import gen_xla_ops
+
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.specs.tables import Feature
+from embexp.strategies.simulation import replicas, sparse_core_inputs
+from embexp.strategies.simulation.configuration import ShardedTable
+from embexp.strategies.simulation.sparse_core_inputs import ALIGNMENT
+from embexp.tables import inputs
+from embexp.tables import optimizers as rules
+from embexp.tables.inputs import Occurrences, row_numbers, without_autograph
+from embexp.tables.row_engine import RowEngine
+from embexp.tables.row_updates import distinct_ids, summed_gradients
+
+Replacement = tuple[Any, str, Any]
+_ROWS = "parameters"
+_LIMITS = ("clip_weight_min", "clip_weight_max")
+_RULES: dict[str, tuple[Callable[..., TableOptimizer], dict[str, str], dict[str, str]]] = {
+    "sgd": (SGD, {}, {}),
+    "adagrad": (Adagrad, {"accumulator": "accumulators"}, {}),
+    "adagrad_momentum": (
+        AdagradMomentum,
+        {"accumulator": "accumulators", "momenta": "momenta"},
+        {"beta1": "momentum", **{each: each for each in ("use_nesterov", "exponent", "beta2", "epsilon")}},
+    ),
+    "adam": (
+        Adam,
+        {"momenta": "momenta", "velocity": "velocities"},
+        {"beta1": "beta_1", "beta2": "beta_2", "epsilon": "epsilon", "use_sum_inside_sqrt": "sum_inside_sqrt"},
+    ),
+    "ftrl": (
+        FTRL,
+        {"accumulator": "accumulators", "linear": "linears"},
+        {
+            each: each
+            for each in (
+                "multiply_linear_by_learning_rate",
+                "beta",
+                "learning_rate_power",
+                "l1_regularization_strength",
+                "l2_regularization_strength",
+            )
+        },
+    ),
+}
+"""By the name in the operations: the rule, the slot of each argument, and the setting of each attribute."""
+
+
+class SparseCores:
+    """Serves the operations of a simulated TPU's SparseCores."""
+
+    def __init__(self, per_chip: int) -> None:
+        """Has no state: the memory of SparseCores are the variables of `TPUEmbeddingV2`.
+
+        Args:
+            per_chip: number of SparseCores of each chip.
+        """
+        self._per_chip = per_chip
+
+    def replacements(self) -> list[Replacement]:
+        """Replacements of the operations, and of what reads and writes the parts of a table by device."""
+        variable = tpu_embedding_v3.TPUEmbeddingShardedVariable
+        by_name: dict[str, Callable[..., Any]] = {
+            "convert_to_list_of_sparse_core_coo_tensors": _coordinates,
+            "sort_list_of_sparse_core_coo_tensors": _sorted,
+            "convert_to_sparse_core_csr_wrapped_coo_tensor": _packed,
+            "get_stats_from_list_of_sparse_core_coo_tensors": _statistics,
+            "store_minibatch_statistics_in_fdo": _nothing,
+            "tpu_copy_with_dynamic_shape": _copied,
+            "tpu_annotate_tensors_with_dynamic_shape": _copied,
+            "global_iter_id": _iteration,
+        }
+        for kind in ("static_buffer_size", "csr_input"):
+            by_name[f"xla_sparse_dense_matmul_with_{kind}"] = self.look_up
+            for rule in _RULES:
+                name = f"xla_sparse_dense_matmul_grad_with_{rule}_and_{kind}"
+                by_name[name] = functools.partial(self.update, rule)
+        return [
+            *((gen_xla_ops, name, _as(getattr(gen_xla_ops, name), serve)) for name, serve in by_name.items()),
+            *((variable, name, value) for name, value in _of_variables(variable).items()),
+        ]
+
+    def look_up(
+        self,
+        *,
+        embedding_table: Any,
+        input_size: int,
+        table_name: str,
+        quantization_config_low: float,
+        quantization_config_high: float,
+        quantization_config_num_buckets: int,
+        **packed: Any,
+    ) -> Any:
+        """Serves `XlaSparseDenseMatmul…`: this replica's activations, float32 [input_size, width]."""
+        quantized = (quantization_config_low, quantization_config_high, quantization_config_num_buckets)
+        value = self._packed(input_size, packed), _memory(embedding_table)
+        return replicas.exchange(
+            f"the lookup in table {table_name!r}",
+            lambda values: _look_up(table_name, values, quantized),
+            value,
+            outside=lambda: tf.zeros([input_size, value[1].shape[1]]),
+        )
+
+    def update(
+        self,
+        rule: str,
+        *,
+        activation_gradients: Any,
+        learning_rate: Any,
+        embedding_table: Any,
+        table_name: str,
+        **others: Any,
+    ) -> Any:
+        """Serves `XlaSparseDenseMatmulGradWith…`: this replica's part of the table and of each slot after the step."""
+        slots = {slot: others.pop(name) for name, slot in _RULES[rule][1].items()}
+        optimizer = _optimizer(rule, others)
+        gradient = tf.convert_to_tensor(activation_gradients)
+        before = {_ROWS: embedding_table, **slots}
+        value = (
+            self._packed(gradient.shape[0], others),
+            {name: tf.convert_to_tensor(each) for name, each in before.items()},
+            gradient,
+            tf.convert_to_tensor(learning_rate, tf.float32),
+        )
+        found = replicas.exchange(
+            f"the update of table {table_name!r}",
+            lambda values: _update(table_name, values, optimizer),
+            value,
+            outside=lambda: [tf.identity(each) for each in value[1].values()],
+        )
+        return found if slots else found[0]
+
+    def _packed(self, samples: int, arguments: Mapping[str, Any]) -> Packed:
+        number = arguments.get("num_sparsecores_per_device", -1)
+        if number not in (-1, self._per_chip):
+            raise ValueError(f"num_sparsecores_per_device is {number}, and this TPU has {self._per_chip} on each chip")
+        if samples % self._per_chip:
+            raise ValueError(f"{samples} samples can't be divided over the {self._per_chip} SparseCores of a chip")
+        names = ("row_pointers", "sorted_sample_ids", "sorted_token_ids", "sorted_gains")
+        minibatches = arguments["num_minibatches_per_physical_sparse_core"]
+        pointers, own, rows, gains = (tf.convert_to_tensor(arguments[name]) for name in names)
+        return Packed(pointers, own, rows, gains, tf.convert_to_tensor(minibatches), self._per_chip, samples)
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A chip's occurrences, as `sparse_core_inputs.packed` returns them.
+
+    Attributes:
+        minibatches: int32 scalar.
+        cores: number of SparseCores.
+        count: number of samples.
+    """
+
+    pointers: Any
+    samples: Any
+    rows: Any
+    gains: Any
+    minibatches: Any
+    cores: int
+    count: int
+
+    def occurrences(self, source: Any, partitions: int, height: int) -> Occurrences:
+        """Each occurrence, as row of the stacked table and sample of the chip.
+
+        Args:
+            source: identifies the ids.
+            partitions: number of all SparseCores.
+            height: rows of a partition.
+        """
+        width = -(-partitions // ALIGNMENT) * ALIGNMENT
+        used = self.pointers[: self.minibatches * self.cores * width]
+        ends = tf.reshape(tf.reshape(used, [-1, width])[:, :partitions], [-1])
+        begins = tf.concat([[0], (ends[:-1] + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT], 0)
+        splits, places = tf.raw_ops.RaggedRange(starts=begins, limits=ends, deltas=1, Tsplits=tf.int32)
+        number = row_numbers(splits, tf.size(places))
+        core = number // (self.minibatches * partitions)
+        return Occurrences(
+            (source,),
+            number % partitions * height + tf.gather(self.rows, places),
+            core * (self.count // self.cores) + tf.gather(self.samples, places),
+            tf.gather(self.gains, places),
+            None,
+            tf.constant([self.count]),
+            tf.TensorShape([self.count]),
+            rising=False,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """A chip's part of a stacked table or slot: a variable by its handle, which is read and written by rows."""
+
+    handle: Any
+    shape: Any
+    dtype: Any = tf.float32
+    device: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """The parts of all chips, as `ShardedTable` takes them."""
+
+    variables: Sequence[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Moved:
+    """Rows of a chip's part after a step.
+
+    Attributes:
+        handle: of the variable that the part was read from; None: it is of none.
+        ids: int32 [n], distinct.
+        rows: float32 [n, width].
+    """
+
+    handle: Any
+    ids: Any
+    rows: Any
+
+
+class _Read:
+    """A table that is only looked up, with the simulated quantization of TensorFlow's `QuantizationConfig`.
+
+    It has those methods of a table that is never trained that the row engine calls.
+    """
+
+    frozen = True
+    groups = None
+
+    def __init__(self, table: ShardedTable, quantized: tuple[float, float, int]) -> None:
+        self.name, self.rows, self.dim = table.name, table.rows, table.dim
+        self.slots: dict[str, Any] = {}
+        self._table, self._quantized = table, quantized
+
+    def gather(self, ids: Any, slot: str | None = None) -> Any:
+        """Rows `ids`: float32 [n, dim]."""
+        low, high, buckets = self._quantized
+        rows = self._table.gather(ids, slot)
+        if not buckets:
+            return rows
+        quantum = (high - low) / (buckets - 1)
+        return tf.floor((tf.clip_by_value(rows, low, high) - low) / quantum + 0.5) * quantum + low
+
+
+def _look_up(name: str, values: Sequence[tuple[Packed, Any]], quantized: tuple[float, float, int]) -> list[Any]:
+    """The activations by replica."""
+    table = _table(name, [{_ROWS: memory} for _, memory in values])
+    read = _occurrences(table, [packed for packed, _ in values])
+    tables: Any = {name: _Read(table, quantized)}
+    engine = RowEngine(tables, {each: Feature(table=name) for each in read}, {}, step=None, total_steps=1)
+    engine.enqueue_occurrences(read, training=False)
+    return list(engine.activations().values())
+
+
+def _update(name: str, values: Sequence[tuple[Packed, dict[str, Any], Any, Any]], optimizer: TableOptimizer) -> Any:
+    """Table and slots after the step, by replica. All chips together update each row once."""
+    table = _table(name, [{slot: _memory(part) for slot, part in parts.items()} for _, parts, _, _ in values])
+    read = _occurrences(table, [packed for packed, *_ in values])
+    gradients = {each: gradient for each, (_, _, gradient, _) in zip(read, values, strict=True)}
+    distinct = distinct_ids({each.source: each.ids for each in read.values()}, narrow=True)
+    gradient = summed_gradients(distinct, read, gradients, table.dim)
+    with tf.control_dependencies([inputs.check(name, name, table.rows, distinct.ids)]):
+        ids = tf.identity(distinct.ids)
+    slots = {slot: table.gather(ids, slot) for slot in table.slots}
+    rows, slots = rules.updated(optimizer, table.gather(ids), slots, gradient, values[0][3])
+    height, after = table.rows // len(values), {_ROWS: rows, **slots}
+    results = []
+    for chip, (_, parts, _, _) in enumerate(values):
+        own = tf.cast(tf.where(ids // height == chip)[:, 0], tf.int32)
+        local = tf.gather(ids, own) - chip * height
+        results.append([_moved(part, local, tf.gather(after[slot], own)) for slot, part in parts.items()])
+    return results
+
+
+def _occurrences(table: ShardedTable, chips: Sequence[Packed]) -> dict[str, Occurrences]:
+    partitions = sum(packed.cores for packed in chips)
+    return {
+        f"{table.name} of replica {chip}": packed.occurrences(chip, partitions, table.rows // partitions)
+        for chip, packed in enumerate(chips)
+    }
+
+
+def _table(name: str, parts: Sequence[Mapping[str, Any]]) -> ShardedTable:
+    """A stacked table of the parts of its chips."""
+    height, width = parts[0][_ROWS].shape
+    return ShardedTable(
+        name, height * len(parts), width, {slot: _Parts([each[slot] for each in parts]) for slot in parts[0]}
+    )
+
+
+def _moved(part: Any, ids: Any, rows: Any) -> Any:
+    """A part after a step. TensorFlow only assigns it to the part's variable, and then only the rows are written."""
+    result = tf.tensor_scatter_nd_update(part, ids[:, None], rows)
+    memory = _memory(part)
+    result.simulated_rows = _Moved(getattr(memory, "handle", None), ids, rows)
+    return result
+
+
+def _memory(part: Any) -> Any:
+    """A variable, or what was read from one, by its handle; another tensor as it is."""
+    if isinstance(part, tpu_embedding_v3.TPUEmbeddingShardedVariable) and tpu_util.enclosing_tpu_context() is not None:
+        return _Memory(part.handle, part.values[0].shape)
+    part = tf.convert_to_tensor(part)
+    if not isinstance(part, ops.EagerTensor) and part.op.type == "ReadVariableOp":
+        return _Memory(part.op.inputs[0], part.shape)
+    return part
+
+
+def _optimizer(rule: str, arguments: Mapping[str, Any]) -> TableOptimizer:
+    """The row engine's rule for an operation's attributes; its learning rate is an argument of the operation.
+
+    Raises:
+        ValueError: the limits of rows exclude everything.
+    """
+    kind, _, names = _RULES[rule]
+    low, high = (
+        arguments.get(name, default) for name, default in zip(_LIMITS, (-float("inf"), float("inf")), strict=True)
+    )
+    if low > high:
+        raise ValueError(f"clip_weight_min = {low:g} is above clip_weight_max = {high:g}")
+    limits = {name: value for name, value in zip(_LIMITS, (low, high), strict=True) if abs(value) != float("inf")}
+    return kind(learning_rate=1.0, **limits, **{setting: arguments[name] for name, setting in names.items()})
+
+
+def _of_variables(variable: Any) -> dict[str, Any]:
+    """Methods of `TPUEmbeddingShardedVariable`, whose parts are not packed into one variable here."""
+    read_value, assign = variable.read_value, variable.assign
+
+    def part(self: Any, device: str) -> Any:
+        devices = self.distribute_strategy.extended._tpu_devices.flatten()
+        return self.values[
+            [tf.DeviceSpec.from_string(each) for each in devices].index(tf.DeviceSpec.from_string(device))
+        ]
+
+    def read(self: Any) -> Any:
+        if tpu_util.enclosing_tpu_context() is None:
+            return read_value(self)
+        # Rows were written, so TensorFlow would copy the variable. Nobody holds what is read until rows are written.
+        with tf.control_dependencies(None):
+            uncopied = tf.raw_ops.DisableCopyOnRead(resource=self.handle)
+        with tf.control_dependencies([uncopied]):
+            return read_value(self)
+
+    def assigned(self: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        moved = getattr(value, "simulated_rows", None)
+        if moved is None or moved.handle is not ops.get_default_graph().capture(self.handle):
+            return assign(self, value, *args, **kwargs)
+        return tf.raw_ops.ResourceScatterUpdate(resource=moved.handle, indices=moved.ids, updates=moved.rows)
+
+    return {
+        "read_value": read,
+        "assign": assigned,
+        "read_from_device": lambda self, device: part(self, device).read_value(),
+        "assign_on_device": lambda self, device, value: part(self, device).assign(value),
+    }
+
+
+def _as(real: Callable[..., Any], serve: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the arguments of one of TensorFlow's, that calls another by keywords."""
+    signature = inspect.signature(real)
+
+    @without_autograph
+    def served(*args: Any, **kwargs: Any) -> Any:
+        arguments = dict(signature.bind(*args, **kwargs).arguments)
+        arguments.pop("name", None)
+        return serve(**arguments)
+
+    return served
+
+
+def _in_numpy(
+    compute: Callable[..., Any], tensors: Sequence[Any], settings: Mapping[str, Any], results: Sequence[tuple[Any, Any]]
+) -> list[Any]:
+    """What a function of arrays returns for tensors and settings, as tensors of these types and shapes."""
+    found = tf.numpy_function(functools.partial(compute, **settings), tensors, [dtype for dtype, _ in results])
+    return [tf.ensure_shape(tensor, shape) for tensor, (_, shape) in zip(found, results, strict=True)]
+
+
+def _coordinates(*, indices_or_row_splits: Any, values: Any, weights: Any, **settings: Any) -> Any:
+    """Serves `ConvertToListOfSparseCoreCooTensors`."""
+    given = [
+        tf.convert_to_tensor(each, dtype)
+        for each, dtype in ((indices_or_row_splits, tf.int32), (values, tf.int32), (weights, tf.float32))
+    ]
+    cores = settings["num_sc_per_chip"]
+    results = [(dtype, [None]) for dtype in (tf.int32, tf.int32, tf.float32) for _ in range(cores)]
+    found = _in_numpy(sparse_core_inputs.coordinates, given, settings, results)
+    return [found[start : start + cores] for start in range(0, 3 * cores, cores)]
+
+
+def _sorted(*, row_ids_list: Any, col_ids_list: Any, gains_list: Any, **settings: Any) -> Any:
+    """Serves `SortListOfSparseCoreCooTensors`."""
+    given = [*row_ids_list, *col_ids_list, *gains_list]
+    ends = [settings["num_replica"] * settings["num_sc_per_chip"] + 1]
+    results = [(tf.int32, [None]), (tf.int32, [None]), (tf.float32, [None]), (tf.int32, ends)]
+    return _in_numpy(sparse_core_inputs.sorted_occurrences, given, settings, results)
+
+
+def _statistics(*, row_ids_list: Any, col_ids_list: Any, gains_list: Any, **settings: Any) -> Any:
+    """Serves `GetStatsFromListOfSparseCoreCooTensors`."""
+    given = [*row_ids_list, *col_ids_list, *gains_list]
+    return _in_numpy(sparse_core_inputs.statistics, given, settings, [(tf.int32, [])] * 2)
+
+
+def _packed(
+    *,
+    sorted_row_ids_list: Any,
+    sorted_col_ids_list: Any,
+    sorted_gains_list: Any,
+    id_counts_list: Any,
+    splits: Any,
+    **settings: Any,
+) -> Any:
+    """Serves `ConvertToSparseCoreCsrWrappedCooTensor`."""
+    cores = len(sorted_row_ids_list)
+    given = [*sorted_row_ids_list, *sorted_col_ids_list, *sorted_gains_list, *id_counts_list, splits]
+    width = -(-settings["num_replica"] * cores // ALIGNMENT) * ALIGNMENT
+    pointers = [settings["max_minibatches_per_sc"] * cores * width]
+    places = [settings["max_ids_per_chip_per_sample"] * settings["sample_count_per_sc"] * cores]
+    memory = [(tf.int32, places), (tf.int32, places), (tf.float32, places)]
+    results = [(tf.int32, pointers), *memory, *[(tf.int32, [])] * 3]
+    return _in_numpy(sparse_core_inputs.packed, given, {**settings, "num_sc_per_chip": cores}, results)
+
+
+def _copied(*, tensors: Sequence[Any], unpadded_sizes: Any = None) -> list[Any]:
+    """Serves the copy from the host to a chip: what is unused is copied, too, and not read."""
+    return [tf.identity(each) for each in tensors]
+
+
+def _nothing(**_: Any) -> Any:
+    """Serves `StoreMinibatchStatisticsInFdo`: no compiler reads statistics of an earlier run here."""
+    return tf.no_op()
+
+
+def _iteration() -> Any:
+    """Serves `GlobalIterId`: the number of the iteration of the loop around it, from 0; 0 outside of loops."""
+    graph = ops.get_default_graph()
+    inside = isinstance(graph, control_flow_graphs.WhileBodyFuncGraph)
+    return tf.cast(graph.inputs[0], tf.int64) if inside else tf.constant(0, tf.int64)
