@@ -7,7 +7,9 @@ on each chip, of several tables of one width and optimizer one after the other, 
 
 from __future__ import annotations
 
+import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -166,18 +168,12 @@ class OnSparseCores:
                     f"feature {name!r}: each chip has {vectors} vectors of it, and its {cores} SparseCores can't share"
                     f" them equally; choose a batch size of which each replica's part is a multiple of {cores}"
                 )
-        api = tf.tpu.experimental.embedding
-        layouts = api.TPUEmbeddingV2(configs, pipeline_execution_with_tensor_core=pipelined).embedding_layouts
-        limits: dict[str, int] = {}
-        for name, config in configs.items():
-            stack, ids = layouts[config.table.name].stacked_table_name, 1 if single[name] else _BAG
-            limits[stack] = limits.get(stack, 0) + math.prod(config.output_shape) // cores * ids
-        settings = api.SparseCoreEmbeddingConfig(
-            max_ids_per_chip_per_sample=_BAG, max_ids_per_table=limits, max_unique_ids_per_table=limits
+        make = functools.partial(
+            tf.tpu.experimental.embedding.TPUEmbeddingV2, configs, pipeline_execution_with_tensor_core=pipelined
         )
-        self.embedding = api.TPUEmbeddingV2(
-            configs, pipeline_execution_with_tensor_core=pipelined, sparse_core_embedding_config=settings
-        )
+        stacks = {table: layout.stacked_table_name for table, layout in make().embedding_layouts.items()}
+        limits = _limits(configs, single, stacks, cores, strategy.num_replicas_in_sync * cores)
+        self.embedding = make(sparse_core_embedding_config=limits)
         self.embedding.build()
 
     def enqueue(self, replica: int, ids: Any, weights: Any, *, training: bool) -> None:
@@ -224,3 +220,29 @@ class OnSparseCores:
         """Nothing to do."""
 
     load = retrieve
+
+
+def _limits(
+    configs: Mapping[str, Any], single: Mapping[str, bool], stacks: Mapping[str, str], cores: int, partitions: int
+) -> Any:
+    """A `SparseCoreEmbeddingConfig` with room for all ids of a step.
+
+    Args:
+        stacks: the stacked table of each table.
+        cores: SparseCores of each chip.
+        partitions: SparseCores of all chips.
+    """
+    vectors: Counter[str] = Counter()
+    ids: Counter[str] = Counter()
+    for name, config in configs.items():
+        count, stack = math.prod(config.output_shape), stacks[config.table.name]
+        vectors[stack] += count
+        ids[stack] += count * (1 if single[name] else _BAG)
+    # Each partition begins at a multiple of 8 places.
+    places = {stack: -(-(ids[stack] + 8 * cores * partitions) // count) for stack, count in vectors.items()}
+    of_core = {stack: count // cores for stack, count in ids.items()}
+    return tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig(
+        max_ids_per_chip_per_sample=-(-max(places.values()) // 8) * 8,
+        max_ids_per_table=of_core,
+        max_unique_ids_per_table=of_core,
+    )

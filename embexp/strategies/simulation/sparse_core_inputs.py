@@ -9,6 +9,7 @@ The names of settings are those of TensorFlow's operations, where `row` is a sam
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,7 +72,7 @@ def coordinates(
     samples = _samples_of(places, len(ids), sample_count)
     weights = _weights_of(weights, len(ids))
     begins = _begins(samples, ids)
-    gains = np.add.reduceat(weights, begins) if begins.size else weights[:0]
+    gains = _sums(weights, begins)
     scales = _scales(combiner, samples, weights, sample_count)
     samples, rows = samples[begins], ids[begins]
     gains = gains if scales is None else gains * scales[samples]
@@ -79,9 +80,9 @@ def coordinates(
     core = samples // share
     stacked = samples % share + row_offset // num_sc_per_chip + core * (stacked_table_sample_count // num_sc_per_chip)
     rotated = ((rows + col_shift) & low) + (rows & ~low) + col_offset
-    ends = np.searchsorted(core, np.arange(1, num_sc_per_chip))
+    ends = np.searchsorted(core, np.arange(num_sc_per_chip + 1)).tolist()
     parts = (stacked.astype(np.int32), rotated.astype(np.int32), gains.astype(np.float32))
-    return [piece for part in parts for piece in np.split(part, ends)]
+    return [part[start:stop] for part in parts for start, stop in itertools.pairwise(ends)]
 
 
 def sorted_occurrences(
@@ -113,7 +114,7 @@ def sorted_occurrences(
     _check_limit(table_name, "max_ids_per_table", ids, max_ids_per_sparse_core, "ids")
     limit = max_unique_ids_per_sparse_core
     _check_limit(table_name, "max_unique_ids_per_table", distinct, limit, "distinct ids")
-    gains = np.add.reduceat(gains, begins) if begins.size else gains
+    gains = _sums(gains, begins)
     share = sum(sample_count_list)
     ends = np.concatenate([[0], np.cumsum(ids)]).astype(np.int32)
     return [samples[begins] % np.int32(share), rows[begins] // np.int32(partitions), gains, ends]
@@ -241,6 +242,11 @@ def _begins(*keys: np.ndarray) -> np.ndarray:
     return np.flatnonzero(change)
 
 
+def _sums(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """The sum of each run of values, whose begins are given."""
+    return values if len(begins) == len(values) else np.add.reduceat(values, begins)
+
+
 def _scales(combiner: str, samples: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray | None:
     """What the combiner multiplies each sample by, float32 [samples]; None: 1."""
     if combiner == "sum":
@@ -260,11 +266,11 @@ def _by_partition(arrays: Sequence[np.ndarray], offsets: Sequence[int], partitio
     if partitions & (partitions - 1):
         raise SparseCoreError(f"the number of all SparseCores must be a power of two, and {partitions} is none")
     count = len(offsets)
-    features = np.argsort(offsets, kind="stable")
+    features = sorted(range(count), key=lambda feature: offsets[feature])
     samples, rows, gains = (
         np.concatenate([arrays[start + feature] for feature in features]) for start in range(0, 3 * count, count)
     )
-    tables = np.repeat(np.asarray(offsets)[features], [len(arrays[feature]) for feature in features])
+    tables = np.repeat([offsets[feature] for feature in features], [len(arrays[feature]) for feature in features])
     order = np.lexsort((rows, tables, rows & (partitions - 1)))
     samples, rows, gains, tables = samples[order], rows[order], gains[order], tables[order]
     begins = _begins(samples, rows, tables)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.framework import ops
@@ -21,15 +22,14 @@ from tensorflow.python.tpu import tpu_embedding_v3
 from tensorflow.python.tpu.ops import gen_xla_ops
 
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
-from embexp.specs.tables import Feature
 from embexp.strategies.simulation import replicas, sparse_core_inputs
 from embexp.strategies.simulation.configuration import ShardedTable
 from embexp.strategies.simulation.sparse_core_inputs import ALIGNMENT
-from embexp.tables import inputs
+from embexp.system import native
+from embexp.tables import fused_rows, inputs
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences, row_numbers, without_autograph
-from embexp.tables.row_engine import RowEngine
-from embexp.tables.row_updates import distinct_ids, summed_gradients
+from embexp.tables.row_updates import Distinct, activations, distinct_ids, summed_gradients
 
 Replacement = tuple[Any, str, Any]
 _ROWS = "parameters"
@@ -238,66 +238,71 @@ class _Moved:
     rows: Any
 
 
-class _Read:
-    """A table that is only looked up, with the simulated quantization of TensorFlow's `QuantizationConfig`.
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """What all chips look up in a stacked table in a step.
 
-    It has those methods of a table that is never trained that the row engine calls.
+    Attributes:
+        read: the occurrences of each chip.
+        distinct: the rows of all of them.
     """
 
-    frozen = True
-    groups = None
+    read: dict[str, Occurrences]
+    distinct: Distinct
 
-    def __init__(self, table: ShardedTable, quantized: tuple[float, float, int]) -> None:
-        self.name, self.rows, self.dim = table.name, table.rows, table.dim
-        self.slots: dict[str, Any] = {}
-        self._table, self._quantized = table, quantized
 
-    def gather(self, ids: Any, slot: str | None = None) -> Any:
-        """Rows `ids`: float32 [n, dim]."""
-        low, high, buckets = self._quantized
-        rows = self._table.gather(ids, slot)
-        if not buckets:
-            return rows
-        quantum = (high - low) / (buckets - 1)
-        return tf.floor((tf.clip_by_value(rows, low, high) - low) / quantum + 0.5) * quantum + low
+def _quantized(rows: Any, low: float, high: float, buckets: int) -> Any:
+    """The simulated quantization of TensorFlow's `QuantizationConfig`; of 0 buckets: none."""
+    if not buckets:
+        return rows
+    quantum = (high - low) / (buckets - 1)
+    return tf.floor((tf.clip_by_value(rows, low, high) - low) / quantum + 0.5) * quantum + low
 
 
 def _look_up(name: str, values: Sequence[tuple[Packed, Any]], quantized: tuple[float, float, int]) -> list[Any]:
     """The activations by replica."""
     table = _table(name, [{_ROWS: memory} for _, memory in values])
-    read = _occurrences(table, [packed for packed, _ in values])
-    tables: Any = {name: _Read(table, quantized)}
-    engine = RowEngine(tables, {each: Feature(table=name) for each in read}, {}, step=None, total_steps=1)
-    engine.enqueue_occurrences(read, training=False)
-    return list(engine.activations().values())
+    batch = _batch(table, [packed for packed, _ in values])
+    rows = _quantized(table.gather(batch.distinct.ids), *quantized)
+    return [activations(each, rows, batch.distinct.positions[each.source]) for each in batch.read.values()]
 
 
 def _update(name: str, values: Sequence[tuple[Packed, dict[str, Any], Any, Any]], optimizer: TableOptimizer) -> Any:
     """Table and slots after the step, by replica. All chips together update each row once."""
     table = _table(name, [{slot: _memory(part) for slot, part in parts.items()} for _, parts, _, _ in values])
-    read = _occurrences(table, [packed for packed, *_ in values])
-    gradients = {each: gradient for each, (_, _, gradient, _) in zip(read, values, strict=True)}
-    distinct = distinct_ids({each.source: each.ids for each in read.values()}, narrow=True)
-    gradient = summed_gradients(distinct, read, gradients, table.dim)
-    with tf.control_dependencies([inputs.check(name, name, table.rows, distinct.ids)]):
-        ids = tf.identity(distinct.ids)
+    batch = _batch(table, [packed for packed, *_ in values])
+    gradients = {each: gradient for each, (_, _, gradient, _) in zip(batch.read, values, strict=True)}
+    gradient, ids = summed_gradients(batch.distinct, batch.read, gradients, table.dim), batch.distinct.ids
     slots = {slot: table.gather(ids, slot) for slot in table.slots}
     rows, slots = rules.updated(optimizer, table.gather(ids), slots, gradient, values[0][3])
     height, after = table.rows // len(values), {_ROWS: rows, **slots}
     results = []
     for chip, (_, parts, _, _) in enumerate(values):
-        own = tf.cast(tf.where(ids // height == chip)[:, 0], tf.int32)
-        local = tf.gather(ids, own) - chip * height
-        results.append([_moved(part, local, tf.gather(after[slot], own)) for slot, part in parts.items()])
+        own = None if len(values) == 1 else tf.cast(tf.where(ids // height == chip)[:, 0], tf.int32)
+        local = ids if own is None else tf.gather(ids, own) - chip * height
+        moved = after if own is None else {slot: tf.gather(each, own) for slot, each in after.items()}
+        results.append([_moved(part, local, moved[slot]) for slot, part in parts.items()])
     return results
 
 
-def _occurrences(table: ShardedTable, chips: Sequence[Packed]) -> dict[str, Occurrences]:
+def _batch(table: ShardedTable, chips: Sequence[Packed]) -> _Batch:
+    """What all chips look up; the update of a step finds what its lookup made."""
+    key, known = [packed.pointers for packed in chips], chips[0].pointers.__dict__
+    for pointers, batch in known.setdefault("simulated_batches", []):
+        here = batch.distinct.ids.graph is ops.get_default_graph()
+        if here and all(one is other for one, other in zip(key, pointers, strict=True)):
+            return batch
     partitions = sum(packed.cores for packed in chips)
-    return {
+    read = {
         f"{table.name} of replica {chip}": packed.occurrences(chip, partitions, table.rows // partitions)
         for chip, packed in enumerate(chips)
     }
+    unique = tf.unique if native.library("rows") is None else fused_rows.unique
+    distinct = distinct_ids({each.source: each.ids for each in read.values()}, narrow=True, unique=unique)
+    with tf.control_dependencies([inputs.check(table.name, table.name, table.rows, distinct.ids)]):
+        batch = _Batch(read, replace(distinct, ids=tf.identity(distinct.ids)))
+    known["simulated_batches"].append((key, batch))
+    return batch
 
 
 def _table(name: str, parts: Sequence[Mapping[str, Any]]) -> ShardedTable:
@@ -388,12 +393,53 @@ def _as(real: Callable[..., Any], serve: Callable[..., Any]) -> Callable[..., An
     return served
 
 
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A call of a pure function of arrays, for tensors of which some are results of other calls.
+
+    TensorFlow takes longer to call Python than the functions take. So a call computes again what it needs of others,
+    whose own operations are then left out of the graph, as nothing reads their results.
+    """
+
+    compute: Callable[..., list[Any]]
+    tensors: Sequence[Any]
+
+    def leaves(self) -> dict[int, Any]:
+        """The tensors that are no results of calls, by their id."""
+        found: dict[int, Any] = {}
+        for tensor in self.tensors:
+            before = getattr(tensor, "simulated_call", None)
+            found.update({id(tensor): tensor} if before is None else before[0].leaves())
+        return found
+
+    def run(self, arrays: dict[int, np.ndarray], done: dict[_Call, list[Any]]) -> list[Any]:
+        """The results for arrays by the id of their tensor; each call is run once."""
+        if self not in done:
+            given = []
+            for tensor in self.tensors:
+                before = getattr(tensor, "simulated_call", None)
+                given.append(arrays[id(tensor)] if before is None else before[0].run(arrays, done)[before[1]])
+            done[self] = self.compute(*given)
+        return done[self]
+
+
 def _in_numpy(
     compute: Callable[..., Any], tensors: Sequence[Any], settings: Mapping[str, Any], results: Sequence[tuple[Any, Any]]
 ) -> list[Any]:
-    """What a function of arrays returns for tensors and settings, as tensors of these types and shapes."""
-    found = tf.numpy_function(functools.partial(compute, **settings), tensors, [dtype for dtype, _ in results])
-    return [tf.ensure_shape(tensor, shape) for tensor, (_, shape) in zip(found, results, strict=True)]
+    """What a pure function of arrays returns for tensors and settings, as tensors of these types and shapes."""
+    call = _Call(functools.partial(compute, **settings), tensors)
+    if tf.executing_eagerly():
+        return list(tf.numpy_function(call.compute, tensors, [dtype for dtype, _ in results]))
+    leaves = call.leaves()
+
+    def computed(*arrays: np.ndarray) -> list[Any]:
+        return call.run(dict(zip(leaves, arrays, strict=True)), {})
+
+    found = tf.numpy_function(computed, list(leaves.values()), [dtype for dtype, _ in results], stateful=False)
+    shaped = [tf.ensure_shape(tensor, shape) for tensor, (_, shape) in zip(found, results, strict=True)]
+    for index, tensor in enumerate(shaped):
+        tensor.simulated_call = call, index
+    return shaped
 
 
 def _coordinates(*, indices_or_row_splits: Any, values: Any, weights: Any, **settings: Any) -> Any:
