@@ -53,7 +53,7 @@ from embexp.specs.tables import Combiner, Feature
 _OUTSIDE = re.compile(r"\[ids of feature (.*?) in table (.*?) of (\d+) rows, int(32|64)\] \[(\d+)\]")
 UNCOMPILED = "a TPU can't compile this step:"
 """How the message begins of an error about operations that no TPU compiles."""
-_INPUT = re.compile(r"feature '[^']*': [^\]\n]*")
+_INPUT = re.compile(r"(?:feature|table) '[^']*': [^\]\n]*")
 _F = TypeVar("_F", bound=Callable[..., Any])
 without_autograph: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
 """Decorator of traced functions that need no rewriting: AutoGraph warns about those that it can't rewrite."""
@@ -318,7 +318,8 @@ def translated_errors() -> Iterator[None]:
 
     Raises:
         VocabularyError: an id is outside its table; names feature, table, id and vocabulary size.
-        RunError: weights or an output shape do not fit the ids; names the feature. Or a TPU can't compile a step.
+        RunError: weights or an output shape do not fit the ids; names the feature. Or a TPU can't compile a step, or
+            its SparseCores have no room for the ids of a table.
     """
     try:
         yield

@@ -33,6 +33,8 @@ from embexp.tables.row_updates import Distinct, activations, distinct_ids, summe
 
 Replacement = tuple[Any, str, Any]
 _ROWS = "parameters"
+_CONVERT = "_convert_input_feature_to_list_of_coo_tensors"
+"""The method of `TPUEmbeddingV2` that is given each feature's ids with its config."""
 _LIMITS = ("clip_weight_min", "clip_weight_max")
 _RULES: dict[str, tuple[Callable[..., TableOptimizer], dict[str, str], dict[str, str]]] = {
     "sgd": (SGD, {}, {}),
@@ -78,7 +80,7 @@ class SparseCores:
 
     def replacements(self) -> list[Replacement]:
         """Replacements of the operations, and of what reads and writes the parts of a table by device."""
-        variable = tpu_embedding_v3.TPUEmbeddingShardedVariable
+        variable, embedding = tpu_embedding_v3.TPUEmbeddingShardedVariable, tpu_embedding_v3.TPUEmbeddingV2
         by_name: dict[str, Callable[..., Any]] = {
             "convert_to_list_of_sparse_core_coo_tensors": _coordinates,
             "sort_list_of_sparse_core_coo_tensors": _sorted,
@@ -97,6 +99,7 @@ class SparseCores:
         return [
             *((gen_xla_ops, name, _as(getattr(gen_xla_ops, name), serve)) for name, serve in by_name.items()),
             *((variable, name, value) for name, value in _of_variables(variable).items()),
+            (embedding, _CONVERT, classmethod(_checked(vars(embedding)[_CONVERT].__func__))),
         ]
 
     def look_up(
@@ -112,7 +115,7 @@ class SparseCores:
     ) -> Any:
         """Serves `XlaSparseDenseMatmul…`: this replica's activations, float32 [input_size, width]."""
         quantized = (quantization_config_low, quantization_config_high, quantization_config_num_buckets)
-        value = self._packed(input_size, packed), _memory(embedding_table)
+        value = self._packed(input_size, table_name, packed), _memory(embedding_table)
         return replicas.exchange(
             f"the lookup in table {table_name!r}",
             lambda values: _look_up(table_name, values, quantized),
@@ -136,7 +139,7 @@ class SparseCores:
         gradient = tf.convert_to_tensor(activation_gradients)
         before = {_ROWS: embedding_table, **slots}
         value = (
-            self._packed(gradient.shape[0], others),
+            self._packed(gradient.shape[0], table_name, others),
             {name: tf.convert_to_tensor(each) for name, each in before.items()},
             gradient,
             tf.convert_to_tensor(learning_rate, tf.float32),
@@ -149,12 +152,15 @@ class SparseCores:
         )
         return found if slots else found[0]
 
-    def _packed(self, samples: int, arguments: Mapping[str, Any]) -> Packed:
+    def _packed(self, samples: int, table: str, arguments: Mapping[str, Any]) -> Packed:
         number = arguments.get("num_sparsecores_per_device", -1)
         if number not in (-1, self._per_chip):
             raise ValueError(f"num_sparsecores_per_device is {number}, and this TPU has {self._per_chip} on each chip")
         if samples % self._per_chip:
-            raise ValueError(f"{samples} samples can't be divided over the {self._per_chip} SparseCores of a chip")
+            raise ValueError(
+                f"table {table!r} has {samples} samples on each chip, which its {self._per_chip}"
+                " SparseCores can't share equally: make each replica's part of a batch a multiple of that"
+            )
         names = ("row_pointers", "sorted_sample_ids", "sorted_token_ids", "sorted_gains")
         minibatches = arguments["num_minibatches_per_physical_sparse_core"]
         pointers, own, rows, gains = (tf.convert_to_tensor(arguments[name]) for name in names)
@@ -378,6 +384,26 @@ def _of_variables(variable: Any) -> dict[str, Any]:
         "read_from_device": lambda self, device: part(self, device).read_value(),
         "assign_on_device": lambda self, device, value: part(self, device).assign(value),
     }
+
+
+def _checked(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of `TPUEmbeddingV2` for ids that are checked against their table's vocabulary, before its padding."""
+
+    def converted(cls: Any, ids: Any, weight: Any, config: Any, *rest: Any, **settings: Any) -> Any:
+        table, values = config.table, ids if isinstance(ids, tf.Tensor) else ids.values
+        rows = table.vocabulary_size if table.layout is None else table.layout.unsharded_shape[0]
+        with tf.control_dependencies([inputs.check(config.name or table.name, table.name, rows, values)]):
+            own = tf.identity(values) if isinstance(ids, tf.Tensor) else _with_values(ids, tf.identity(values))
+        return real(cls, own, weight, config, *rest, **settings)
+
+    return converted
+
+
+def _with_values(ids: Any, values: Any) -> Any:
+    """Sparse or ragged ids with other values."""
+    if isinstance(ids, tf.SparseTensor):
+        return tf.SparseTensor(ids.indices, values, ids.dense_shape)
+    return ids.with_values(values)
 
 
 def _as(real: Callable[..., Any], serve: Callable[..., Any]) -> Callable[..., Any]:
