@@ -420,7 +420,8 @@ def _batches(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
         near = max(1, round(batch / parts)) * parts
         cores = f"the {parts} {'SparseCores' if strategy.sparse_cores_wanted else 'cores'} of strategy {strategy.kind}"
         rule = f"{cores} share each batch equally, and it is not divisible by {parts}"
-        remedy = f"set it to {near}, or strategy.cores to a number that divides it"
+        setting = "strategy.sparse_cores" if strategy.sparse_cores_wanted else "strategy.cores"
+        remedy = f"set it to {near}, or {setting} to a number that divides it"
         yield CombinationFault("train.batch_size", str(batch), rule, remedy)
 
 
