@@ -100,3 +100,36 @@ def test_a_lookup_outside_of_replicas_may_be_traced_but_not_run(feature: str) ->
         assert traced.structured_outputs.shape == (BATCH, DIM)
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"only inside a function that strategy\.run is"):
             traced()
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_layer_of_keras_rs_learns(feature: str, replicas: int) -> None:
+    """The layer's loss is the sum of squares of its activations, and its rows go towards zero."""
+    pytest.importorskip("keras_rs", reason="it is an extra: pip install embexp[keras]")
+    from keras_rs.layers import DistributedEmbedding, FeatureConfig, TableConfig
+
+    with embexp.tpu_simulator(cores=replicas, embedding_feature=feature) as strategy, strategy.scope():
+        own = BATCH // replicas
+        table = TableConfig(
+            "items", ROWS, DIM, initializer=keras.initializers.Constant(VALUE), optimizer=keras.optimizers.SGD(RATE)
+        )
+        layer = DistributedEmbedding({"seen": FeatureConfig("seen", table, (BATCH, 1), (BATCH, DIM))})
+
+        @tf.function
+        def step(ids: Any) -> Any:
+            def replica(ids: Any) -> Any:
+                with tf.GradientTape() as tape:
+                    found = layer({"seen": ids})["seen"]
+                    loss = tf.reduce_sum(found**2)
+                tape.gradient(loss, layer.trainable_variables)
+                return loss
+
+            return strategy.reduce("SUM", strategy.run(replica, args=(ids,)), axis=None)
+
+        ids = strategy.experimental_distribute_values_from_function(
+            lambda context: own * context.replica_id_in_sync_group + tf.range(own)[:, None]
+        )
+        losses = [float(step(ids)) for _ in range(2)]
+    # Each row occurs once, and 1.5 - 0.5 * 2 * 1.5 is 0.
+    np.testing.assert_allclose(losses, [BATCH * DIM * VALUE**2, 0.0], rtol=1e-6)
