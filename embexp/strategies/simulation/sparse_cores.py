@@ -293,11 +293,11 @@ def _update(name: str, values: Sequence[tuple[Packed, dict[str, Any], Any, Any]]
 
 def _batch(table: ShardedTable, chips: Sequence[Packed]) -> _Batch:
     """What all chips look up; the update of a step finds what its lookup made."""
-    key = [packed.pointers for packed in chips]
-    known: list[tuple[list[Any], _Batch]] = vars(chips[0].pointers).setdefault("simulated_batches", [])
-    for pointers, batch in known:
-        here = batch.distinct.ids.graph is ops.get_default_graph()
-        if here and all(one is other for one, other in zip(key, pointers, strict=True)):
+    tensors = [tensor for packed in chips for tensor in (packed.pointers, packed.samples, packed.rows, packed.gains)]
+    known: list[tuple[int, list[Any], _Batch]] = vars(tensors[0]).setdefault("simulated_batches", [])
+    for rows, others, batch in known:
+        here = rows == table.rows and batch.distinct.ids.graph is ops.get_default_graph()
+        if here and all(one is other for one, other in zip(tensors, others, strict=True)):
             return batch
     partitions = sum(packed.cores for packed in chips)
     read = {
@@ -308,7 +308,7 @@ def _batch(table: ShardedTable, chips: Sequence[Packed]) -> _Batch:
     distinct = distinct_ids({each.source: each.ids for each in read.values()}, narrow=True, unique=unique)
     with tf.control_dependencies([inputs.check(table.name, table.name, table.rows, distinct.ids)]):
         batch = _Batch(read, replace(distinct, ids=tf.identity(distinct.ids)))
-    known.append((key, batch))
+    known.append((table.rows, tensors, batch))
     return batch
 
 

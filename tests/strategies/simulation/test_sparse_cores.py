@@ -177,6 +177,34 @@ def test_rows_are_clipped_after_the_update(limits: tuple[float, float]) -> None:
     np.testing.assert_array_equal(rows[4:32], np.full([28, DIM], np.float32(0.3)))
 
 
+def test_what_was_packed_can_be_looked_up_with_other_gains() -> None:
+    """The same ids and samples, twice in a step: the second lookup does not take the first for its own."""
+    with simulated() as strategy:
+        embedding = embedding_of(strategy)
+        embedding.build()
+
+        def replica() -> Any:
+            found, kept = embedding({"seen": tf.range(8)})
+            own = kept["items"]
+            again = gen_xla_ops.xla_sparse_dense_matmul_with_csr_input(
+                own.row_pointers,
+                own.sorted_sample_ids,
+                own.sorted_token_ids,
+                2.0 * own.sorted_gains,
+                embedding.embedding_tables["items"],
+                own.num_minibatches_per_physical_sparse_core,
+                input_size=8,
+                quantization_config_low=0.0,
+                quantization_config_high=0.0,
+                quantization_config_num_buckets=0,
+                table_name="items",
+            )
+            return found["seen"], again
+
+        once, twice = tf.function(lambda: strategy.run(replica))()
+    np.testing.assert_array_equal(twice, 2 * once.numpy())
+
+
 def test_minibatches() -> None:
     """A split at the middle of the table: its two halves are two minibatches, which are looked up as one."""
     with simulated(1, 1):
