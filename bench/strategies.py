@@ -22,7 +22,8 @@ from typing import Any
 
 from bench import harness
 
-STRATEGIES = ("cpu", "mirrored", "tpu_simulator")
+STRATEGIES = ("cpu", "mirrored", "tpu_simulator", "tpu_simulator V2")
+"""By name, some with the embedding hardware of their TPU."""
 EXPERIMENTS = {
     # Small steps, where the overhead of a strategy counts most.
     "clicks": ["experiment=clicks", "data.examples=200000", "train.batch_size=1024"],
@@ -55,9 +56,10 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     from embexp.strategies import strategy as strategies
     from embexp.training.step import Assembly
 
-    spec = embexp.compose(
-        [*EXPERIMENTS[experiment], f"strategy={strategy}", f"output.cache={cache}", "train.steps=1000000"]
-    )
+    kind, _, feature = strategy.partition(" ")
+    hardware = [f"strategy.embedding_feature={feature}"] if feature else []
+    words = [f"strategy={kind}", *hardware, f"output.cache={cache}", "train.steps=1000000"]
+    spec = embexp.compose([*EXPERIMENTS[experiment], *words])
     spec = spec.model_copy(update={"train": spec.train.model_copy(update={"epochs": None})})
     place = strategies.build(spec.strategy)
     with place.active():
@@ -149,14 +151,14 @@ def main(argv: list[str]) -> int:
                 for name in names:
                     runs[name].append(measure(name, experiment, Path(cache), 1.0 if options.quick else SECONDS))
             results[experiment] = runs
-            print(f"\n{experiment:14} {'examples/s':>11} {'vs. cpu':>12} {'step ms':>9} {'busy ms':>9} {'share':>6}")
+            print(f"\n{experiment:18} {'examples/s':>11} {'vs. cpu':>12} {'step ms':>9} {'busy ms':>9} {'share':>6}")
             for name, figures in runs.items():
                 middle = {key: statistics.median(each[key] for each in figures) for key in figures[0]}
                 speeds = [[each["examples_per_second"] for each in those] for those in (figures, runs["cpu"])]
                 ratio = statistics.median(harness.ratios(*speeds))
                 share = statistics.median(each["rows_busy_ms"] / each["busy_ms"] for each in figures)
                 print(
-                    f"  {name:12} {middle['examples_per_second']:11,.0f} {ratio:11.2f}x {middle['step_ms']:9.2f}"
+                    f"  {name:16} {middle['examples_per_second']:11,.0f} {ratio:11.2f}x {middle['step_ms']:9.2f}"
                     f" {middle['busy_ms']:9.2f} {share:6.0%}",
                     flush=True,
                 )

@@ -162,6 +162,18 @@ class _TableOptimizer(Choice):
         if self.clipnorm is not None:
             rule = "a TPU clips each element of a gradient, not the norm of a row's"
             yield CombinationFault(f"{scope.path}.clipnorm", f"{self.clipnorm:g}", rule, "set clipvalue instead")
+        if spec.strategy.sparse_cores_wanted:
+            for setting, value in self.beyond_sparse_cores.items():
+                rule = "TPUEmbeddingV2 of TensorFlow, which moves rows on SparseCores, has no such setting"
+                yield CombinationFault(f"{scope.path}.{setting}", value, rule, "leave it unset, or set strategy=cpu")
+
+    @property
+    def beyond_sparse_cores(self) -> dict[str, str]:
+        """The settings that `TPUEmbeddingV2` refuses or ignores, as far as they are set, with their values."""
+        unset = {"weight_decay_factor": 0.0}
+        names = ("clip_weight_min", "clip_weight_max", "clipvalue", "weight_decay_factor")
+        found = {name: str(getattr(self, name)) for name in names if getattr(self, name) != unset.get(name)}
+        return found | ({"lazy_adam": "False"} if self.moves_every_row else {})
 
     @property
     def decays_per_epoch(self) -> bool:

@@ -60,6 +60,17 @@ class Reproducible(StrEnum):
     """On x86 processors with AVX2: no kernel has wider vectors, and no operation is cut into pieces."""
 
 
+class EmbeddingFeature(StrEnum):
+    """The embedding hardware of a TPU, which decides on TensorFlow's API."""
+
+    AUTO = "auto"
+    """The one that the TPU reports; of a simulated TPU, V1."""
+    V1 = "V1"
+    """Tables behind `TPUEmbedding`."""
+    V2 = "V2"
+    """Tables on SparseCores, behind `TPUEmbeddingV2`."""
+
+
 _PIECES_ANYWHERE = 1
 """oneDNN takes no more pieces of a product than its numbers fill second caches, which processors have of any size."""
 
@@ -112,6 +123,11 @@ class _Threads(Choice):
     def replica_count(self) -> int | None:
         """Number of replicas that share a batch; None if it is unknown until the devices are connected."""
         return 1
+
+    @property
+    def sparse_cores_wanted(self) -> bool:
+        """Whether tables must be on SparseCores."""
+        return False
 
     @property
     def described(self) -> str:
@@ -177,6 +193,18 @@ class Mirrored(_Threads):
 class _OwnMemory(_Threads):
     own_memory: ClassVar[bool] = True
     fixed_batch: ClassVar[bool] = True
+    embedding_feature: EmbeddingFeature = EmbeddingFeature.AUTO
+    """The TPU's embedding hardware: V1, V2 (SparseCores), or auto, whatever the TPU reports."""
+
+    @property
+    def sparse_cores_wanted(self) -> bool:
+        """Whether tables must be on SparseCores."""
+        return self.embedding_feature is EmbeddingFeature.V2
+
+    @property
+    def shares(self) -> int | None:
+        """Into how many equal parts a batch is divided; None: unknown until the TPU is connected."""
+        return self.replica_count
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """A runtime for one device, and settings that no TPU supports."""
@@ -217,14 +245,22 @@ class TPUSimulator(_OwnMemory):
     """Number of simulated cores; each is a replica."""
     hosts: DeviceCount = 1
     """Number of hosts that share the cores."""
+    sparse_cores: DeviceCount = 4
+    """SparseCores of each core's chip, a power of two; only V2 has some."""
     pipeline_execution_with_tensor_core: bool = False
-    """Look up rows one step late, as a TPU with this setting may."""
+    """Look up rows one step late, as a TPU with this setting may; V2 does not simulate it."""
 
     @model_validator(mode="after")
     def _divides(self) -> TPUSimulator:
         if self.cores % self.hosts:
             rule = f"hosts have the same number of cores, and {self.hosts} hosts can't share {self.cores} cores equally"
             raise broken(rule, "cores", "hosts")
+        if self.sparse_cores & (self.sparse_cores - 1):
+            rule = f"a chip has 1, 2, 4, … SparseCores, and {self.sparse_cores} is no power of two"
+            raise broken(rule, "sparse_cores")
+        if self.sparse_cores_wanted and self.cores & (self.cores - 1):
+            rule = f"the number of all SparseCores must be a power of two, so {self.cores} cores can't have some each"
+            raise broken(rule, "cores")
         return self
 
     @property
@@ -233,10 +269,16 @@ class TPUSimulator(_OwnMemory):
         return self.cores
 
     @property
+    def shares(self) -> int:
+        """Number of SparseCores, or of cores without some."""
+        return self.cores * (self.sparse_cores if self.sparse_cores_wanted else 1)
+
+    @property
     def described(self) -> str:
         """With its cores and hosts, and that it is a simulation."""
         hosts = f" on {self.hosts} hosts" if self.hosts > 1 else ""
-        return f"tpu_simulator of {_counted(self.cores, 'core')}{hosts} (a simulation)"
+        sparse = f" with {_counted(self.sparse_cores, 'SparseCore')} each" if self.sparse_cores_wanted else ""
+        return f"tpu_simulator of {_counted(self.cores, 'core')}{sparse}{hosts} (a simulation)"
 
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
@@ -373,12 +415,13 @@ def _candidates(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFaul
 
 
 def _batches(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
-    replicas, batch = strategy.replica_count, spec.train.batch_size
-    if replicas is not None and batch % replicas:
-        near = max(1, round(batch / replicas)) * replicas
-        cores = f"the {replicas} cores of strategy {strategy.kind}"
-        rule = f"{cores} share each batch equally, and it is not divisible by {replicas}"
-        remedy = f"set it to {near}, or strategy.cores to a number that divides it"
+    parts, batch = strategy.shares, spec.train.batch_size
+    if parts is not None and batch % parts:
+        near = max(1, round(batch / parts)) * parts
+        cores = f"the {parts} {'SparseCores' if strategy.sparse_cores_wanted else 'cores'} of strategy {strategy.kind}"
+        rule = f"{cores} share each batch equally, and it is not divisible by {parts}"
+        setting = "strategy.sparse_cores" if strategy.sparse_cores_wanted else "strategy.cores"
+        remedy = f"set it to {near}, or {setting} to a number that divides it"
         yield CombinationFault("train.batch_size", str(batch), rule, remedy)
 
 

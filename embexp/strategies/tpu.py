@@ -17,7 +17,7 @@ import tensorflow as tf
 from embexp.errors import RunError
 from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
-from embexp.specs.strategies import TPU, TPUSimulator
+from embexp.specs.strategies import TPU, EmbeddingFeature, TPUSimulator
 from embexp.specs.tables import Feature
 from embexp.strategies import tpu_address
 from embexp.strategies.strategy import Embeddings, Replicated, Run
@@ -53,6 +53,7 @@ class TPUStrategy(Replicated):
         connect: Callable[[], Connection],
         devices: Sequence[str],
         *,
+        wanted: EmbeddingFeature = EmbeddingFeature.AUTO,
         pipelined: bool = False,
         notes: Sequence[str] = (),
     ) -> None:
@@ -61,20 +62,27 @@ class TPUStrategy(Replicated):
         Args:
             name: the TPU's name in errors.
             connect: makes the context in which the TPU is connected.
+            wanted: the embedding hardware that the TPU must have.
             pipelined: see above.
         """
-        self._name, self._connect, self._strategy = name, connect, None
+        self._name, self._connect, self._wanted, self._strategy = name, connect, wanted, None
+        self._backend: TPUBackend | None = None
         self.devices, self.notes, self.pipelined = tuple(devices), tuple(notes), pipelined
 
     @contextlib.contextmanager
     def active(self, run: Run | None = None) -> Iterator[None]:
-        """A context in which the TPU is connected."""
+        """A context in which the TPU is connected.
+
+        Raises:
+            RunError: the TPU has no embedding hardware, or not the one that is wanted.
+        """
         with self._connect() as strategy:
+            check_feature(self._name, reported(strategy), self._wanted)
             self._strategy = strategy
             try:
                 yield
             finally:
-                self._strategy = None
+                self._strategy = self._backend = None
 
     @property
     def strategy(self) -> Any:
@@ -136,7 +144,14 @@ class TPUStrategy(Replicated):
         counter: Any,
         total_steps: int,
     ) -> Embeddings:
-        """The tables in the TPU's memory, filled."""
+        """The tables in the TPU's memory, filled.
+
+        Raises:
+            RunError: an optimizer has settings that SparseCores do not have.
+        """
+        sparse_cores = reported(self.strategy) == EmbeddingFeature.V2
+        if sparse_cores:
+            check_optimizers(self._name, plans)
         tables = filling.make_on_tpu(plans, hosts=int(self.strategy.extended.num_hosts))
         backend = TPUBackend(
             self.strategy,
@@ -146,7 +161,9 @@ class TPUStrategy(Replicated):
             step=counter,
             total_steps=total_steps,
             pipelined=self.pipelined,
+            sparse_cores=sparse_cores,
         )
+        self._backend = backend
         return Embeddings(tables, backend, backend.load, backend.embedding)
 
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
@@ -156,8 +173,9 @@ class TPUStrategy(Replicated):
         def replica(dense: Any, labels: Any, relations: Any) -> Any:
             return function(ReplicaBatch(dense, labels, share, relations=relations))
 
-        function_of_replica = without_autograph(replica)
-        return self.strategy.run(function_of_replica, args=(batch.dense, batch.labels, relations_of(batch)))
+        if self._backend is None:
+            raise RuntimeError(f"{self._name}: a step runs before there are tables")
+        return self._backend.run(without_autograph(replica), (batch.dense, batch.labels, relations_of(batch)))
 
     def total(self, results: Any) -> Any:
         """The sum of the replicas' results."""
@@ -178,6 +196,35 @@ class TPUStrategy(Replicated):
             )
 
 
+def reported(strategy: Any) -> str:
+    """The embedding hardware that the TPU of a `tf.distribute.TPUStrategy` reports: V1, V2 or UNSUPPORTED."""
+    return str(strategy.extended.tpu_hardware_feature.embedding_feature.value)
+
+
+def check_feature(name: str, feature: str, wanted: EmbeddingFeature) -> None:
+    """Raises RunError unless a TPU has embedding hardware, and the one that is wanted."""
+    if feature not in (EmbeddingFeature.V1, EmbeddingFeature.V2):
+        raise RunError(
+            f"{name}: this TPU reports {feature} as its embedding hardware, so it can't keep tables in its memory; set"
+            " strategy=cpu, or choose another TPU"
+        )
+    if wanted not in (EmbeddingFeature.AUTO, feature):
+        raise RunError(
+            f"{name}: strategy.embedding_feature = {wanted.value}, and this TPU reports {feature}; set it to {feature}"
+            " or auto"
+        )
+
+
+def check_optimizers(name: str, plans: Mapping[str, TablePlan]) -> None:
+    """Raises RunError if an optimizer has settings that `TPUEmbeddingV2` refuses or ignores."""
+    for table, plan in plans.items():
+        for setting, value in ({} if plan.optimizer is None else plan.optimizer.beyond_sparse_cores).items():
+            raise RunError(
+                f"{name}: the optimizer of table {table!r} has {setting} = {value}, which TPUEmbeddingV2 of TensorFlow"
+                " does not have on this TPU's SparseCores; leave it unset, or set strategy=cpu"
+            )
+
+
 def build_tpu(spec: TPU, *, traced: bool) -> TPUStrategy:
     """Connects to a TPU.
 
@@ -191,6 +238,7 @@ def build_tpu(spec: TPU, *, traced: bool) -> TPUStrategy:
         "strategy=tpu",
         lambda: contextlib.nullcontext(strategy),
         strategy.extended.worker_devices,
+        wanted=spec.embedding_feature,
         pipelined=spec.pipeline_execution_with_tensor_core,
     )
 
@@ -261,7 +309,15 @@ def build_simulator(spec: TPUSimulator, *, traced: bool) -> TPUStrategy:
 
     cores = spec.cores // spec.hosts
     devices = [f"simulated core {core} of host {host}" for host in range(spec.hosts) for core in range(cores)]
-    simulated = partial(tpu_simulator, cores, hosts=spec.hosts, serve=not traced)
+    feature = EmbeddingFeature.V2 if spec.sparse_cores_wanted else EmbeddingFeature.V1
+    simulated = partial(
+        tpu_simulator,
+        cores,
+        hosts=spec.hosts,
+        serve=not traced,
+        embedding_feature=feature.value,
+        sparse_cores=spec.sparse_cores,
+    )
     return TPUStrategy(
         "strategy=tpu_simulator",
         simulated,

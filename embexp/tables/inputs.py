@@ -53,7 +53,7 @@ from embexp.specs.tables import Combiner, Feature
 _OUTSIDE = re.compile(r"\[ids of feature (.*?) in table (.*?) of (\d+) rows, int(32|64)\] \[(\d+)\]")
 UNCOMPILED = "a TPU can't compile this step:"
 """How the message begins of an error about operations that no TPU compiles."""
-_INPUT = re.compile(r"feature '[^']*': [^\]\n]*")
+_INPUT = re.compile(r"(?:feature|table) '[^']*': [^\]\n]*")
 _F = TypeVar("_F", bound=Callable[..., Any])
 without_autograph: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
 """Decorator of traced functions that need no rewriting: AutoGraph warns about those that it can't rewrite."""
@@ -77,13 +77,14 @@ class Occurrences:
     Attributes:
         source: inputs with equal `source` have the same `ids`, so they are looked up once.
         ids: int32 or int64 [n].
-        segments: int32 [n], rising: which row of the result, flattened, each occurrence adds to;
+        segments: int32 [n]: which row of the result, flattened, each occurrence adds to;
             None: occurrence i is row i.
         weights: float32 [n], None for all 1.
         denominator: float32 [rows of the result], divides the sum (the result is 0 where it is 0); None for 1.
         shape: int32, shape of the result without dim.
         static_shape: the part of it that is known while tracing.
         every_row: whether the ids are 0 to n - 1.
+        rising: whether the segments are in order.
     """
 
     source: tuple[Any, ...]
@@ -94,6 +95,7 @@ class Occurrences:
     shape: Any
     static_shape: Any
     every_row: bool = False
+    rising: bool = True
 
 
 def occurrences(name: str, feature: Feature, combiner: Combiner, value: Any) -> Occurrences:
@@ -316,7 +318,8 @@ def translated_errors() -> Iterator[None]:
 
     Raises:
         VocabularyError: an id is outside its table; names feature, table, id and vocabulary size.
-        RunError: weights or an output shape do not fit the ids; names the feature. Or a TPU can't compile a step.
+        RunError: weights or an output shape do not fit the ids; names the feature. Or a TPU can't compile a step, or
+            its SparseCores have no room for the ids of a table.
     """
     try:
         yield

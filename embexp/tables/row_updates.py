@@ -66,6 +66,9 @@ def _summed(read: Occurrences, rows: Any, positions: Any) -> Any:
     if read.weights is not None:
         rows = (rows if positions is None else tf.gather(rows, positions)) * read.weights[:, None]
         positions = None
+    if not read.rising:
+        rows = rows if positions is None else tf.gather(rows, positions)
+        return tf.math.unsorted_segment_sum(rows, read.segments, tf.reduce_prod(read.shape))
     if positions is None:
         positions = tf.range(tf.size(read.segments))
     return tf.raw_ops.SparseSegmentSumWithNumSegments(

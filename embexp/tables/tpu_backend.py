@@ -18,20 +18,21 @@ Converts tables and features to TensorFlow's own objects, `tf.tpu.experimental.e
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from embexp.errors import RunError
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Feature
 from embexp.system import arrays
 from embexp.system.arrays import Rows
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences, check, check_names, occurrences, without_autograph
+from embexp.tables.tpu_memory import HostCopies, Memory, OnSparseCores
 from embexp.tables.tpu_tables import FROZEN_ROWS_OPTIMIZER, DeviceTable, TPUTable, check_normal
 
 
@@ -138,7 +139,7 @@ class TPUBackend:
     Call `activations` and `apply_gradients` in the function that `strategy.run` runs on each replica.
 
     Attributes:
-        embedding: the `tf.tpu.experimental.embedding.TPUEmbedding`.
+        embedding: the `tf.tpu.experimental.embedding.TPUEmbedding`, or `TPUEmbeddingV2`.
     """
 
     def __init__(
@@ -151,8 +152,9 @@ class TPUBackend:
         step: Any,
         total_steps: int,
         pipelined: bool = False,
+        sparse_cores: bool = False,
     ) -> None:
-        """Sets the TPU up: creates and fills the variables of its hosts, and loads them.
+        """Sets the TPU up: creates its variables, or those of its hosts, and fills them.
 
         Args:
             strategy: a `tf.distribute.TPUStrategy`, whose TPU has not been set up for embeddings before.
@@ -162,9 +164,10 @@ class TPUBackend:
             total_steps: length of the run, for schedules that end with it.
             pipelined: look up a step's rows while the step before is computed: faster, but each step sees the rows
                 of one step earlier.
+            sparse_cores: whether the TPU keeps tables on SparseCores.
 
         Raises:
-            RunError: the TPU was set up for embeddings before.
+            RunError: the TPU was set up for embeddings before, or SparseCores can't do what is asked for.
             ValueError: a feature's table is missing, or the shape of its activations is not fully known.
         """
         for name, feature in features.items():
@@ -174,25 +177,23 @@ class TPUBackend:
         replicas = strategy.num_replicas_in_sync
         self._features = {name: _of_one_replica(name, feature, replicas) for name, feature in features.items()}
         self._forms = {
-            name: _input_form(name, feature, tables[feature.table], inputs[name])
+            name: _input_form(name, feature, tables[feature.table], inputs[name], sequences=not sparse_cores)
             for name, feature in self._features.items()
         }
         self._step = step
-        self._retrieved_at: int | None = None
         with strategy.scope():
-            self.embedding = tf.tpu.experimental.embedding.TPUEmbedding(
-                self._configs(total_steps),
-                optimizer=None,
-                pipeline_execution_with_tensor_core=pipelined,
+            configs = self._configs(total_steps, filled=not sparse_cores)
+            self._memory: Memory = (
+                OnSparseCores(strategy, configs, self._single(), pipelined=pipelined)
+                if sparse_cores
+                else HostCopies(strategy, configs, self._shapes(), pipelined=pipelined)
             )
-            self._build()
-        values = {
-            name: {slot: list(sharded.variables) for slot, sharded in by_slot.items()}
-            for name, by_slot in self.embedding._variables.items()
-        }
+        self.embedding = self._memory.embedding
         for table in tables.values():
-            table.attach(values, self.retrieve)
-        self._retrieved_at = self._now()
+            table.attach({each.name: self._memory.shards(each.name) for each in table.device_tables}, self.retrieve)
+        if sparse_cores:
+            self._fill()
+        self._retrieved_at: int | None = self._now()
 
     @without_autograph
     def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
@@ -207,26 +208,26 @@ class TPUBackend:
             tf.errors.InvalidArgumentError: an id is outside its vocabulary; `inputs.translated_errors` translates it.
         """
         check_names("enqueue", features, self._features)
-        for replica, device in enumerate(self._strategy.extended.worker_devices):
+        for replica in range(self._strategy.num_replicas_in_sync):
             own = {name: _local(self._strategy, value, replica) for name, value in features.items()}
             taken = Enqueued()
             for name, feature in self._features.items():
                 enqueue(taken, name, feature, self._tables[feature.table], self._forms[name], own[name])
-            self.embedding.enqueue(
-                taken.ids,
-                weights=taken.weights if any(weight is not None for weight in taken.weights.values()) else None,
-                training=training,
-                device=device,
-            )
+            weights = taken.weights if any(weight is not None for weight in taken.weights.values()) else None
+            self._memory.enqueue(replica, taken.ids, weights, training=training)
             if training:
                 with tf.control_dependencies(taken.checks):
                     for name, read in taken.read.items():
                         self._tables[self._features[name].table].mark_touched(read.ids)
 
+    def run(self, function: Callable[..., Any], args: Sequence[Any] = ()) -> Any:
+        """Calls a function in every replica, where it may look up what was enqueued: `strategy.run`."""
+        return self._memory.run(function, args)
+
     @without_autograph
     def activations(self) -> dict[str, Any]:
         """The activations that the TPU looked up for this replica; see `EmbeddingBackend.activations`."""
-        found = self.embedding.dequeue()
+        found = self._memory.dequeue()
         activations = {}
         for name, feature in self._features.items():
             table = self._tables[feature.table]
@@ -257,72 +258,86 @@ class TPUBackend:
                     if gradient is None or device_table.frozen
                     else tf.convert_to_tensor(gradient)
                 )
-        self.embedding.apply_gradients(sent)
+        self._memory.apply_gradients(sent)
 
     def retrieve(self) -> None:
         """Copies the TPU's memory into the variables of its hosts, if a step was taken since the last copy."""
         now = self._now()
         if now != self._retrieved_at:
-            self.embedding._retrieve_variables()
+            self._memory.retrieve()
             self._retrieved_at = now
 
     def load(self) -> None:
         """Copies the variables of the hosts into the TPU's memory, after they were assigned to."""
-        self.embedding._load_variables()
+        self._memory.load()
         self._retrieved_at = self._now()
 
     def configuration(self) -> Any:
-        """The `TPUEmbeddingConfiguration` that the TPU was set up with, a protocol buffer."""
+        """The `TPUEmbeddingConfiguration` that a TPU without SparseCores was set up with, a protocol buffer."""
         return self.embedding._config_proto
 
     def _now(self) -> int:
         return int(tf.convert_to_tensor(self._step).numpy())
 
-    def _configs(self, total_steps: int) -> dict[str, Any]:
-        """Fresh configs, as the constructor of `TPUEmbedding` changes its arguments."""
+    def _configs(self, total_steps: int, *, filled: bool) -> dict[str, Any]:
+        """Fresh configs, as the constructor of `TPUEmbedding` changes its arguments.
+
+        Args:
+            filled: the TPU's embedding fills the tables; else they are full of zeros, and each feature has the shape of
+                its activations.
+        """
         shapes: dict[str, TableShape] = {}
         optimizers: dict[str, TableOptimizer] = {}
         for table in self._tables.values():
             for device_table in table.device_tables:
-                filled = shard_initializer(
-                    table.initial_values(device_table),
-                    device_table.rows,
-                    table.dim,
-                    table.chunk_bytes,
-                    check=functools.partial(check_normal, table.name) if device_table.frozen else None,
-                )
+                initializer = _initializer(table, device_table) if filled else tf.zeros_initializer()
                 # Weights for two device tables are normalised beforehand.
                 combiner = table.combiner if table.index is None else Combiner.SUM
-                shapes[device_table.name] = TableShape(device_table.rows, table.dim, combiner, filled)
+                shapes[device_table.name] = TableShape(device_table.rows, table.dim, combiner, initializer)
                 optimizers[device_table.name] = (
                     FROZEN_ROWS_OPTIMIZER if device_table.frozen or table.optimizer is None else table.optimizer
                 )
         features = {}
-        for name, feature in self._features.items():
-            table, form = self._tables[feature.table], self._forms[name]
-            for device_table in table.device_tables:
-                own = feature.model_copy(update={"table": device_table.name})
-                if not (form.as_is or form.dense):
-                    own = own.model_copy(update={"max_sequence_length": 0, "output_shape": form.output})
-                features[_feature_of(name, table, device_table)] = own
+        for name, key, device_table in self._by_device_table():
+            form, own = self._forms[name], self._features[name].model_copy(update={"table": device_table.name})
+            if not filled or not (form.as_is or form.dense):
+                own = own.model_copy(update={"max_sequence_length": 0, "output_shape": form.output})
+            features[key] = own
         return to_tensorflow(shapes, features, optimizers, step=self._step, total_steps=total_steps)[1]
 
-    def _build(self) -> None:
-        shapes = {
-            _feature_of(name, self._tables[feature.table], device_table): self._forms[name].enqueued
-            for name, feature in self._features.items()
-            for device_table in self._tables[feature.table].device_tables
+    def _by_device_table(self) -> Iterator[tuple[str, str, DeviceTable]]:
+        """Each feature and device table of its table, with the TPU's name for both."""
+        for name, feature in self._features.items():
+            table = self._tables[feature.table]
+            for device_table in table.device_tables:
+                yield name, _feature_of(name, table, device_table), device_table
+
+    def _shapes(self) -> dict[str, Any]:
+        return {key: self._forms[name].enqueued for name, key, _ in self._by_device_table()}
+
+    def _single(self) -> dict[str, bool]:
+        """Whether each vector has one id at most, by the TPU's feature."""
+        return {
+            key: self._forms[name].dense or self._features[name].max_sequence_length > 0 or self._forms[name].several
+            for name, key, _ in self._by_device_table()
         }
-        try:
-            self.embedding.build(shapes)
-        except RuntimeError as error:
-            if "already initialized" not in str(error):
-                raise
-            raise RunError(
-                "the TPU is already set up for embeddings: its memory holds the tables of one TPUEmbedding, made since"
-                " the TPU system was last initialised, and can't take those of another; begin with a new process, or"
-                " call tf.tpu.experimental.initialize_tpu_system again, which loses what is in the TPU"
-            ) from error
+
+    def _fill(self) -> None:
+        """Assigns the initial values of all tables."""
+        for table in self._tables.values():
+            for device_table in table.device_tables:
+                shards = self._memory.shards(device_table.name)["parameters"]
+                check = functools.partial(check_normal, table.name) if device_table.frozen else None
+                rows = table.initial_values(device_table)
+                for start, values in checked_chunks(rows, 0, device_table.rows, table.chunk_bytes, check):
+                    shards.write(table.name, start, values)
+
+
+def _initializer(table: TPUTable, device_table: DeviceTable) -> Callable[..., Any]:
+    check = functools.partial(check_normal, table.name) if device_table.frozen else None
+    return shard_initializer(
+        table.initial_values(device_table), device_table.rows, table.dim, table.chunk_bytes, check=check
+    )
 
 
 def shard_initializer(
@@ -347,16 +362,29 @@ def shard_initializer(
         elif int(shape[0]) != count:
             raise ValueError(f"a shard of {int(shape[0])} rows of {count} was asked for, but not which")
         values = arrays.empty((stop - start, dim), np.float32)
-        step = max(1, chunk_bytes // (4 * dim))
-        for low in range(start, stop, step):
-            high = min(low + step, stop)
-            values[low - start : high - start] = rows.read(low, high)
-            if check is not None:
-                check(values[low - start : high - start])
+        for low, chunk in checked_chunks(rows, start, stop, chunk_bytes, check):
+            values[low - start : low - start + len(chunk)] = chunk
         # The variable keeps this memory: one copy.
         return tf.cast(tf.experimental.dlpack.from_dlpack(values.__dlpack__()), dtype)
 
     return initialize
+
+
+def checked_chunks(
+    rows: Rows, start: int, stop: int, chunk_bytes: int, check: Callable[[np.ndarray], object] | None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Rows [start, stop) in chunks, each with the number of its first row.
+
+    Args:
+        chunk_bytes: most bytes that are read at once.
+        check: called with what is read.
+    """
+    step = max(1, chunk_bytes // (4 * rows.dim))
+    for low in range(start, stop, step):
+        chunk = rows.read(low, min(low + step, stop))
+        if check is not None:
+            check(chunk)
+        yield low, chunk
 
 
 def _of_one_replica(name: str, feature: Feature, replicas: int) -> Feature:
@@ -398,13 +426,19 @@ class TPUInput:
         """The shape for `TPUEmbedding.build`, which drops the last dimension."""
         return tf.TensorShape([*self.output, 1])
 
+    @property
+    def several(self) -> bool:
+        """Whether a row of the input has several vectors."""
+        return math.prod(self.output) != self.rows
 
-def _input_form(name: str, feature: Feature, table: TPUTable, spec: Any) -> TPUInput:
+
+def _input_form(name: str, feature: Feature, table: TPUTable, spec: Any, *, sequences: bool) -> TPUInput:
     """The form in which a feature goes to a TPU.
 
     Args:
         feature: its settings; an `output_shape` is that of one replica.
         spec: `tf.TypeSpec` of its ids on one replica.
+        sequences: whether the TPU takes ragged ids of several vectors for each row.
 
     Raises:
         ValueError: the shape of its activations is not fully known, which a TPU needs.
@@ -423,9 +457,9 @@ def _input_form(name: str, feature: Feature, table: TPUTable, spec: Any) -> TPUI
         )
     whole = table.index is None
     # Sequences of 1 would be taken for bags, as there are as many results as rows.
-    bags = isinstance(spec, tf.RaggedTensorSpec) and not (
-        feature.max_sequence_length and output.num_elements() == shape[0]
-    )
+    of_rows = output.num_elements() == shape[0]
+    taken = not feature.max_sequence_length if of_rows else sequences
+    bags = isinstance(spec, tf.RaggedTensorSpec) and taken
     return TPUInput(tuple(output.as_list()), whole and bags, whole and dense, shape[0])
 
 

@@ -9,7 +9,7 @@ that hold any are refused.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from embexp.system.arrays import Rows, SomeRows
 from embexp.tables import optimizers as rules
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.split import split_index
+from embexp.tables.tpu_memory import Shards
 from embexp.tables.variables import ReadableTable, TableVariable, WritableRows, flags_of_rows, variable_over
 
 FROZEN_ROWS_OPTIMIZER = SGD(learning_rate=1.0)
@@ -96,7 +97,7 @@ class TPUTable(ReadableTable):
             self._places, _ = split_index(frozen_rows)
             self.index = variable_over(f"{name}/index", self._places)
         self.slots = {} if optimizer is None else rules.slots_of(optimizer)
-        self._values: dict[str, Mapping[str, Sequence[Any]]] = {}
+        self._values: dict[str, Mapping[str, Shards]] = {}
         self._retrieve: Callable[[], object] = lambda: None
         self.touched = None if self.frozen else flags_of_rows(name, rows)
 
@@ -105,12 +106,11 @@ class TPUTable(ReadableTable):
         numbers = device_table.numbers
         return self.source if numbers is None else SomeRows(self.source, numbers)
 
-    def attach(self, values: Mapping[str, Mapping[str, Sequence[Any]]], retrieve: Callable[[], object]) -> None:
+    def attach(self, values: Mapping[str, Mapping[str, Shards]], retrieve: Callable[[], object]) -> None:
         """Sets the variables that hold the values.
 
         Args:
-            values: by device table, then "parameters" or slot: the variables of the hosts that have rows of it, in
-                order.
+            values: by device table, then "parameters" or slot.
             retrieve: copies what the TPU has learned into them; called before each read.
         """
         self._values = {device_table.name: values[device_table.name] for device_table in self.device_tables}
@@ -150,13 +150,13 @@ class TPUTable(ReadableTable):
 
     def _take(self, numbers: np.ndarray, slot: str | None) -> np.ndarray:
         if self.index is None:
-            return _read_shards(self._shards(self.device_tables[0], slot), numbers, self.dim)
+            return self._shards(self.device_tables[0], slot).read(numbers, self.dim)
         places = self._places[numbers]
         values = arrays.empty((len(numbers), self.dim), np.float32)
         moving = places < 0
-        values[moving] = _read_shards(self._shards(self.device_tables[0], slot), -1 - places[moving], self.dim)
+        values[moving] = self._shards(self.device_tables[0], slot).read(-1 - places[moving], self.dim)
         if slot is None:
-            values[~moving] = _read_shards(self._shards(self.device_tables[1], None), places[~moving], self.dim)
+            values[~moving] = self._shards(self.device_tables[1], None).read(places[~moving], self.dim)
         else:
             values[~moving] = self.slots[slot]
         return values
@@ -174,7 +174,7 @@ class TPUTable(ReadableTable):
             if device_table.numbers is not None:
                 low, high = (int(place) for place in np.searchsorted(device_table.numbers, (start, stop)))
                 own = values[device_table.numbers[low:high] - start]
-            _write_shards(self.name, self._shards(device_table, slot), low, own)
+            self._shards(device_table, slot).write(self.name, low, own)
 
     def variables(self, slot: str | None = None) -> list[Any]:
         """The variables of the hosts that hold the table, or one slot."""
@@ -182,10 +182,10 @@ class TPUTable(ReadableTable):
             shard
             for device_table in self.device_tables
             if slot is None or not device_table.frozen
-            for shard in self._shards(device_table, slot)
+            for shard in self._shards(device_table, slot).variables
         ]
 
-    def _shards(self, device_table: DeviceTable, slot: str | None) -> Sequence[Any]:
+    def _shards(self, device_table: DeviceTable, slot: str | None) -> Shards:
         return self._values[device_table.name][slot or "parameters"]
 
 
@@ -220,33 +220,3 @@ def check_normal(table: str, values: np.ndarray) -> None:
             f"table {table!r}: frozen rows hold numbers below {np.finfo(np.float32).tiny:.2g} that are not 0; a TPU"
             " makes 0 of them as soon as it touches a row. Set them to 0 in the pretrained file, or set strategy=cpu"
         )
-
-
-def _read_shards(shards: Sequence[Any], numbers: np.ndarray, dim: int) -> np.ndarray:
-    """Rows with these numbers, float32 [n, dim].
-
-    Args:
-        shards: the variables of the hosts, in order.
-        numbers: int64 [n], rising.
-    """
-    values = arrays.empty((len(numbers), dim), np.float32)
-    first = 0
-    for shard in shards:
-        last = first + int(shard.shape[0])
-        low, high = np.searchsorted(numbers, (first, last))
-        if high > low:
-            values[low:high] = tf.gather(shard.read_value(), numbers[low:high] - first).numpy()
-        first = last
-    return values
-
-
-def _write_shards(name: str, shards: Sequence[Any], start: int, values: np.ndarray) -> None:
-    """Assigns float32 [n, dim] to the rows from `start`; `name` is that of the table, for errors."""
-    stop, first = start + len(values), 0
-    for shard in shards:
-        last = first + int(shard.shape[0])
-        begin, end = max(start, first), min(stop, last)
-        if begin < end:
-            # The TPU reads its variables whole, as `_read_shards` does.
-            TableVariable(name, shard, read_whole=True).write(begin - first, values[begin - start : end - start])
-        first = last

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embexp.specs.strategies import CPU, Mirrored, TPUSimulator
+from embexp.specs.strategies import CPU, EmbeddingFeature, Mirrored, TPUSimulator
 from tests.thoroughness import thorough
 
 STRATEGIES: dict[str, Any] = {
@@ -17,14 +17,28 @@ STRATEGIES: dict[str, Any] = {
     "tpu_simulator, 2": TPUSimulator(cores=2),
     "tpu_simulator, 2 on 2 hosts": TPUSimulator(cores=2, hosts=2),
     "tpu_simulator, 4 on 2 hosts": TPUSimulator(cores=4, hosts=2),
+    "tpu_simulator, 2 of 2 SparseCores": TPUSimulator(cores=2, embedding_feature=EmbeddingFeature.V2, sparse_cores=2),
+    "tpu_simulator, 4 on 2 hosts, of 1 SparseCore": TPUSimulator(
+        cores=4, hosts=2, embedding_feature=EmbeddingFeature.V2, sparse_cores=1
+    ),
 }
 """By name. The more cores and hosts, the longer it takes to trace."""
-SLOW = ("tpu_simulator, 1", "tpu_simulator, 2 on 2 hosts", "tpu_simulator, 4 on 2 hosts")
+SLOW = (
+    "tpu_simulator, 1",
+    "tpu_simulator, 2 on 2 hosts",
+    "tpu_simulator, 4 on 2 hosts",
+    "tpu_simulator, 4 on 2 hosts, of 1 SparseCore",
+)
 LIKE_ANOTHER = ("mirrored, 2", *SLOW)
 """Those whose code is that of another, with other numbers."""
-LEFT_OUT = ("mirrored, 2", "tpu_simulator, 1", "tpu_simulator, 4 on 2 hosts")
+LEFT_OUT = (
+    "mirrored, 2",
+    "tpu_simulator, 1",
+    "tpu_simulator, 4 on 2 hosts",
+    "tpu_simulator, 4 on 2 hosts, of 1 SparseCore",
+)
 """Those that tests which take long leave to `make test-thorough`: KINDS has one like each."""
-KINDS = ("cpu", "mirrored, 3", "tpu_simulator, 2 on 2 hosts")
+KINDS = ("cpu", "mirrored, 3", "tpu_simulator, 2 on 2 hosts", "tpu_simulator, 2 of 2 SparseCores")
 """One of each kind."""
 
 

@@ -125,6 +125,10 @@ def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Pat
 
 IN_ONE_PIECE = [("function", "assign"), ("function", "variable_load"), ("session", "assign")]
 IN_ONE_PIECE += [("session", "placeholder_feed"), ("session", "scaffold"), ("session", "constant")]
+SPARSE_CORES = (
+    "tpu_simulator strategy.embedding_feature=V2 strategy.sparse_cores=2 optimizer.weight_decay_factor=0"
+    " optimizer.lazy_adam=true"
+)
 SOME = [("function", "variable_load"), ("session", "scaffold"), ("session", "constant")]
 
 
@@ -133,13 +137,14 @@ SOME = [("function", "variable_load"), ("session", "scaffold"), ("session", "con
     [
         *(pytest.param(*pair, "cpu", marks=() if pair in SOME else left_out()) for pair in IN_ONE_PIECE),
         ("function", "assign", "tpu_simulator"),
+        ("function", "assign", SPARSE_CORES),
     ],
 )
 def test_with_the_same_vocabulary_everything_goes_on_from_where_it_was(
     world: World, first: Path, tmp_path: Path, runtime: str, init: str, strategy: str
 ) -> None:
     earlier = ["pretrained=checkpoint", f"pretrained.path={first}"]
-    spec = world.spec("first", *earlier, f"init={init}", f"runtime={runtime}", f"strategy={strategy}")
+    spec = world.spec("first", *earlier, f"init={init}", f"runtime={runtime}", *f"strategy={strategy}".split())
     begun, before = saved_before_the_first_step(spec, RuntimeKind(runtime), tmp_path / "begun"), final(first)
     assert begun.keys() == before.keys()
     anew = ("step", "_CHECKPOINTABLE_OBJECT_GRAPH")

@@ -24,6 +24,7 @@ RUNTIMES = {
     "function": (),
     "mirrored": ("strategy=mirrored", "strategy.replicas=2"),
     "tpu_simulator": ("strategy=tpu_simulator",),
+    "SparseCores": ("strategy=tpu_simulator", "strategy.embedding_feature=V2"),
     "session": ("runtime=session",),
     "monitored session": ("runtime=session", "init=scaffold"),
 }

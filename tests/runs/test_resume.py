@@ -95,6 +95,15 @@ EXPERIMENTS = {
     "tpu_simulator": ("strategy=tpu_simulator", "optimizer=adam", "train.steps=120", "train.evaluate_every=50"),
     "session": ("runtime=session", "optimizer=adagrad"),
     "estimator": ("runtime=estimator", "optimizer=adam", "train.steps=60", "checkpoint.every_steps=15"),
+    "SparseCores": (
+        "strategy=tpu_simulator",
+        "strategy.embedding_feature=V2",
+        "optimizer=adam",
+        "train.steps=120",
+        "train.evaluate_every=50",
+        "freeze@tables.user.freeze=rows",
+        "tables.user.freeze.rows=[[3,40]]",
+    ),
 }
 VARYING = ("throughput", "fused_operations", "initialization", "resumed_at")
 """Keys of the summary that tell of time, memory, or the resumption itself."""
@@ -179,7 +188,7 @@ def instants(name: str, count: int) -> list[dict[str, Any]]:
     """
     generator = random.Random(f"{name} {count}")
     first = list(EXPERIMENTS).index(name)
-    steps = {"tpu_simulator": 100, "estimator": 50, "early stopping": 60}.get(name, 200)
+    steps = {"tpu_simulator": 100, "SparseCores": 100, "estimator": 50, "early stopping": 60}.get(name, 200)
     return [
         {"save": generator.randrange(1, 5), "seconds": generator.uniform(0, 0.06)}
         if (first + number) % 2

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ import embexp
 from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.errors import RunError
+from embexp.specs.strategies import EmbeddingFeature
 from tests.short_runs import DIM, ITEMS, PRETRAINED, Run, losses, runner
 from tests.thoroughness import chosen
 
 SIMULATED = ("strategy=tpu_simulator", "strategy.cores=4", "strategy.hosts=2")
 SMALL = ("strategy=tpu_simulator", "strategy.cores=2", "strategy.hosts=2")
 """Half of them are traced in half the time."""
+ON_SPARSE_CORES = ("strategy=tpu_simulator", "strategy.embedding_feature=V2")
 CASES: dict[str, tuple[str, ...]] = {
     "plain": (),
     "loaded": ("init=variable_load",),
@@ -50,6 +53,29 @@ def test_simulated_tpus_learn_what_one_device_learns(run: Run, case: str) -> Non
     assert simulated.summary["freeze"]["item"]["frozen_rows"] == frozen
     storage = simulated.summary["tables"]["item"]["storage"]
     assert storage == ("split" if case == "rows frozen" else "sharded")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["plain", "loaded", "rows frozen on SparseCores", "a frozen table", "a schedule"])
+def test_sparse_cores_learn_what_one_device_learns(run: Run, case: str) -> None:
+    words = PRETRAINED if "rows" in case else CASES[case]
+    alone, simulated = run(*words), run(*words, *ON_SPARSE_CORES)
+    np.testing.assert_allclose(losses(simulated), losses(alone), rtol=1e-4)
+    for part in ("validation", "test"):
+        assert simulated.summary["metrics"][part] == pytest.approx(alone.summary["metrics"][part], rel=1e-4)
+    assert simulated.summary["freeze"]["item"]["frozen_rows_changed"] == 0
+    assert simulated.summary["freeze"]["item"]["frozen_rows"] == alone.summary["freeze"]["item"]["frozen_rows"]
+    again = embexp.load_run(simulated.directory)
+    assert again.evaluate() == pytest.approx(simulated.summary["metrics"]["test"], rel=1e-5)
+    for name in ("user", "item"):
+        assert again._restored.tables[name].digest() == simulated.summary["tables"][name]["digest"]
+
+
+@pytest.mark.slow
+def test_a_run_on_sparse_cores_gives_the_same_bits(run: Run) -> None:
+    first, second = (run(*PRETRAINED, *ON_SPARSE_CORES, *more) for more in ((), ("name=again",)))
+    assert losses(first) == losses(second)
+    assert first.summary["tables"] == second.summary["tables"]
 
 
 @pytest.mark.slow
@@ -125,6 +151,46 @@ def test_plan_shows_what_the_tpu_is_asked(tmp_path: Path, capsys: pytest.Capture
     assert "TPUEmbeddingConfiguration:\n  table_descriptor {\n    name:" in shown
     assert "num_tensor_cores: 2" in shown
     assert "allocated, but not filled:" in shown
+
+
+def test_plan_shows_what_sparse_cores_are_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["plan", "--trace", "data=clicks_few", f"output.cache={tmp_path}", *ON_SPARSE_CORES]) == 0
+    shown = capsys.readouterr().out
+    for operation in ("ConvertToSparseCoreCsrWrappedCooTensor", "XlaSparseDenseMatmulWithStaticBufferSize"):
+        assert operation in shown
+    assert "strategy tpu_simulator of 2 cores with 4 SparseCores each (a simulation)" in shown
+    assert 'stacked_table_name: "item_user"' in shown
+    assert "num_sparse_cores: 8" in shown
+
+
+@pytest.mark.parametrize(
+    ("feature", "wanted", "words"),
+    [
+        ("UNSUPPORTED", "auto", "this TPU reports UNSUPPORTED as its embedding hardware, so it can't keep tables"),
+        ("V1", "V2", "strategy.embedding_feature = V2, and this TPU reports V1; set it to V1 or auto"),
+        ("V2", "V1", "strategy.embedding_feature = V1, and this TPU reports V2; set it to V2 or auto"),
+    ],
+)
+def test_a_tpu_of_other_hardware_is_refused(feature: str, wanted: str, words: str) -> None:
+    from embexp.strategies.tpu import TPUStrategy
+
+    def connect() -> Any:
+        return embexp.tpu_simulator(cores=1, embedding_feature=feature)
+
+    with (
+        pytest.raises(RunError, match=words),
+        TPUStrategy("strategy=tpu", connect, (), wanted=EmbeddingFeature(wanted)).active(),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("feature", ["V1", "V2"])
+def test_auto_asks_the_tpu(feature: str) -> None:
+    from embexp.strategies.tpu import TPUStrategy, reported
+
+    strategy = TPUStrategy("strategy=tpu", lambda: embexp.tpu_simulator(cores=1, embedding_feature=feature), ())
+    with strategy.active():
+        assert reported(strategy.strategy) == feature
 
 
 def test_plan_traces_other_strategies_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,11 +92,19 @@ def test_equal_weights_change_nothing_but_rounding(folder: Path) -> None:
     np.testing.assert_allclose(losses(equal), losses(plain), rtol=1e-5)
 
 
-@pytest.mark.parametrize("more", ["runtime=session", "strategy=mirrored", "strategy=tpu_simulator"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "runtime=session",
+        "strategy=mirrored",
+        "strategy=tpu_simulator",
+        "strategy=tpu_simulator strategy.embedding_feature=V2 strategy.sparse_cores=2",
+    ],
+)
 def test_sessions_and_replicas_weigh_alike(folder: Path, more: str) -> None:
     if not (folder / "alone").exists():
         run(folder, "alone", "data.weight=w", "train.class_weights=balanced")
-    other = run(folder, more, "data.weight=w", "train.class_weights=balanced", more)
+    other = run(folder, more, "data.weight=w", "train.class_weights=balanced", *more.split())
     np.testing.assert_allclose(losses(other), losses(folder / "alone"), rtol=1e-4)
 
 

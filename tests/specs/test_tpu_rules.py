@@ -71,6 +71,50 @@ def test_cores_share_batches_equally() -> None:
     assert faults("train.batch_size=1023", strategy="tpu") == []  # how many cores it has is known once it is there
 
 
+V2 = "strategy.embedding_feature=V2"
+
+
+@pytest.mark.parametrize("strategy", ["tpu", "tpu_simulator"])
+@pytest.mark.parametrize(
+    ("override", "setting"),
+    [
+        ("optimizer.weight_decay_factor=0.1", "weight_decay_factor"),
+        ("optimizer.clipvalue=1.0", "clipvalue"),
+        ("optimizer.clip_weight_min=-1.0", "clip_weight_min"),
+        ("optimizer.clip_weight_max=0.5", "clip_weight_max"),
+        ("optimizer.lazy_adam=false", "lazy_adam"),
+    ],
+)
+def test_sparse_cores_have_no_such_setting(strategy: str, override: str, setting: str) -> None:
+    """TensorFlow refuses the first, and ignores the others without a word."""
+    [(path, rule)] = faults("optimizer=adam", override, V2, strategy=strategy)
+    assert path == f"optimizer.{setting}"
+    assert rule == "TPUEmbeddingV2 of TensorFlow, which moves rows on SparseCores, has no such setting"
+    assert faults("optimizer=adam", override, strategy=strategy) == []
+
+
+def test_sparse_cores_share_batches_equally() -> None:
+    [(path, rule)] = faults(V2, "strategy.cores=4", "train.batch_size=1032")
+    assert path == "train.batch_size"
+    assert rule == (
+        "the 16 SparseCores of strategy tpu_simulator share each batch equally, and it is not divisible by 16"
+    )
+    assert faults("strategy.cores=4", "train.batch_size=1032") == []
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("strategy.sparse_cores=3", "a chip has 1, 2, 4, … SparseCores, and 3 is no power of two"),
+        ("strategy.cores=3", "the number of all SparseCores must be a power of two, so 3 cores can't have some each"),
+        ("strategy.embedding_feature=V3", "V1"),
+    ],
+)
+def test_sparse_cores_are_a_power_of_two(override: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        embexp.compose(["strategy=tpu_simulator", V2, override, "train.batch_size=1536"])
+
+
 def test_an_evaluation_ranks_all_entities() -> None:
     found = faults("experiment=knowledge_graph", "data.path=x", "data.negatives=3")
     assert found == [

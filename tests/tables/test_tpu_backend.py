@@ -104,6 +104,7 @@ def on_tpu(
         optimizer=optimizer or SGD(learning_rate=0.5),
         frozen_rows=frozen_rows,
     )
+    options["sparse_cores"] = strategy.extended.tpu_hardware_feature.num_embedding_devices_per_chip > 0
     backend = TPUBackend(strategy, {"t": table}, {"f": feature}, {"f": spec}, step=step, total_steps=STEPS, **options)
     return backend, table, step
 
@@ -128,7 +129,7 @@ def trained_on_tpu(strategy: Any, ids: Ids, backend: TPUBackend, step: Any, step
             backend.apply_gradients({"f": slope(found["f"])})
             return found["f"]
 
-        found = strategy.run(replica)
+        found = backend.run(replica)
         step.assign_add(1)
         return found
 

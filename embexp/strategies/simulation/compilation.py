@@ -253,7 +253,7 @@ def _described(operation: Any, why: str) -> str:
     return f"{operation.type} ({operation.name}{where}): {why}"
 
 
-_ABOUT_TPUS = ("TPU", "CrossReplica", "AllToAll", "CollectivePermute")
+_ABOUT_TPUS = ("TPU", "SparseCore", "XlaSparse", "CrossReplica", "AllToAll", "CollectivePermute")
 
 
 @dataclass(frozen=True)
@@ -304,12 +304,16 @@ def operations(graph: Any) -> list[TracedOperation]:
 def configuration(embedding: Any) -> str:
     """The `TPUEmbeddingConfiguration` of a built `TPUEmbedding`, in protocol buffers' text format.
 
+    Of a `TPUEmbeddingV2`, the `SparseCoreTableLayout` of each table.
+
     Args:
-        embedding: `tf.tpu.experimental.embedding.TPUEmbedding`, made under a TPUStrategy.
+        embedding: `tf.tpu.experimental.embedding.TPUEmbedding` or `TPUEmbeddingV2`, made under a TPUStrategy.
 
     Raises:
         ValueError: it is not built, or was not made under a TPUStrategy.
     """
+    if (layouts := getattr(embedding, "embedding_layouts", None)) is not None:
+        return "\n".join(map(str, layouts.values()))
     proto = getattr(embedding, "_config_proto", None)
     if proto is None:
         raise ValueError("this TPUEmbedding has no configuration: build it first, under a TPUStrategy")

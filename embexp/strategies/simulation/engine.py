@@ -34,13 +34,14 @@ class Engine:
     `BatchQueues`.
     """
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, embedding_feature: str = "V1") -> None:
         """Begins without a configuration.
 
         Args:
             cores: number of cores of the TPU.
+            embedding_feature: the embedding hardware that the TPU reports.
         """
-        self._cores = cores
+        self._cores, self._feature = cores, embedding_feature
         self.reset()
 
     def reset(self) -> None:
@@ -62,7 +63,16 @@ class Engine:
 
         Raises:
             NotImplementedError: the simulation does not support a setting.
+            RuntimeError: the TPU has no hardware for `TPUEmbedding`.
         """
+        if self._feature != "V1":
+            other = (
+                "it has SparseCores, for tf.tpu.experimental.embedding.TPUEmbeddingV2" if self._feature == "V2" else ""
+            )
+            raise RuntimeError(
+                f"TPUEmbedding: this TPU reports the embedding hardware {self._feature}, and TPUEmbedding needs V1"
+                + (f"; {other}" if other else "")
+            )
         self._configured = Configuration.from_proto(proto)
 
     def load(self, variables: Variables, table_config: Sequence[Any]) -> None:
@@ -113,7 +123,13 @@ class Engine:
     @without_autograph
     def receive(self, num_outputs: int, config: Any, name: str | None = None) -> list[Any]:
         """Serves `RecvTPUEmbeddingActivations`: the activations of this replica, by feature."""
-        received: list[Any] = replicas.exchange("TPUEmbedding.dequeue", self._look_up, None)
+        described = self._require_configured("dequeue").described
+        received: list[Any] = replicas.exchange(
+            "TPUEmbedding.dequeue",
+            self._look_up,
+            None,
+            outside=lambda: [tf.zeros([*one.shape, one.dim]) for one in described],
+        )
         return received
 
     @without_autograph
@@ -121,7 +137,8 @@ class Engine:
         self, inputs: Sequence[Any], config: Any, learning_rates: Sequence[Any] | None = None, name: str | None = None
     ) -> Any:
         """Serves `SendTPUEmbeddingGradients`: updates the rows with the gradients of all replicas together."""
-        replicas.exchange("TPUEmbedding.apply_gradients", self._update, (list(inputs), list(learning_rates or [])))
+        sent = list(inputs), list(learning_rates or [])
+        replicas.exchange("TPUEmbedding.apply_gradients", self._update, sent, outside=tf.no_op)
         return tf.no_op()
 
     @without_autograph

@@ -22,7 +22,7 @@ from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import summary_ops_v2
-from tensorflow.python.tpu import tpu_replication
+from tensorflow.python.tpu import embedding_context_utils, tpu_replication
 from tensorflow.python.util import nest
 
 from embexp.strategies.simulation import compilation
@@ -30,6 +30,9 @@ from embexp.tables.inputs import without_autograph
 
 Exchange = Callable[[list[Any]], Sequence[Any]]
 """From the values of all replicas to their results, both by replica."""
+
+
+_ONLY_INSIDE = "only inside a function that strategy.run is given"
 
 
 class Stopped(BaseException):
@@ -143,16 +146,22 @@ def number() -> int:
     return _own("the number of a replica").number
 
 
-def exchange(what: str, compute: Exchange, value: Any) -> Any:
+def exchange(what: str, compute: Exchange, value: Any, outside: Callable[[], Any] | None = None) -> Any:
     """Exchanges values between all replicas, and returns this one's result.
 
     Args:
         compute: computes the results, in the graph that all replicas are traced into; the first replica's is used.
         value: this replica's value.
+        outside: makes results of the same shapes for a graph outside of replicas, such as the one in which Keras finds
+            out about shapes. It is an error to run that graph.
 
     Raises:
         RuntimeError: outside a replica, or inside its control flow, or not all replicas reach this exchange.
     """
+    if outside is not None and _traced() is None and not tf.executing_eagerly():
+        message = f"{what}: {_ONLY_INSIDE}"
+        with tf.control_dependencies([tf.raw_ops.Assert(condition=False, data=[message])]):
+            return outside()
     return _own(what).exchange(what, compute, value)
 
 
@@ -230,7 +239,7 @@ def as_tensor(value: Any) -> Any:
 def _own(what: str) -> _Replica:
     replica = _traced()
     if replica is None:
-        raise RuntimeError(f"{what}: only inside a function that strategy.run is given")
+        raise RuntimeError(f"{what}: {_ONLY_INSIDE}")
     return replica
 
 
@@ -292,6 +301,7 @@ def inherited_state(*, first: bool) -> Callable[[], None]:
     """Takes a copy of the calling thread's state, and returns the function that gives it to another thread.
 
     - `tf.summary`: writer, step and `record_if`. Only the first replica writes, as under TensorFlow's strategies.
+    - `TPUEmbeddingV2`: whether its operations may be pipelined.
     - Keras: the dtype policy, the numbers in names, and whatever else its global state holds.
 
     Args:
@@ -300,12 +310,14 @@ def inherited_state(*, first: bool) -> Callable[[], None]:
     summary = dict(vars(summary_ops_v2._summary_state))
     if not first:
         summary["is_recording_distribution_strategy"] = False
+    embedding = dict(vars(embedding_context_utils.embedding_pipelining_state))
     module = sys.modules.get("keras.src.backend.common.global_state")
     keras = None if module is None else module.GLOBAL_STATE_TRACKER  # a `threading.local`
     state = {} if keras is None else dict(vars(keras))
 
     def take_over() -> None:
         vars(summary_ops_v2._summary_state).update(summary)
+        vars(embedding_context_utils.embedding_pipelining_state).update(embedding)
         if keras is not None:
             vars(keras).update(state)
 

@@ -38,6 +38,7 @@ from tensorflow.python.util import nest, variable_utils
 
 from embexp.strategies.simulation import replicas
 from embexp.strategies.simulation.engine import Engine
+from embexp.strategies.simulation.sparse_cores import SparseCores
 from embexp.tables import inputs
 from embexp.tables.inputs import without_autograph
 
@@ -54,12 +55,14 @@ class SimulatedDevices:
     Attributes:
         hosts: number of hosts.
         cores_per_host: cores of each.
+        hardware: what the TPU reports of itself, `TPUHardwareFeature`.
         ended: whether they are no longer simulated.
     """
 
-    def __init__(self, hosts: int, cores_per_host: int) -> None:
-        """Describes `hosts` hosts with `cores_per_host` cores each."""
+    def __init__(self, hosts: int, cores_per_host: int, hardware: Any = None) -> None:
+        """Describes `hosts` hosts with `cores_per_host` cores each; no hardware is that of the first generation."""
         self.hosts, self.cores_per_host = hosts, cores_per_host
+        self.hardware = _hardware("V1", 0) if hardware is None else hardware
         self.ended = False
 
     @property
@@ -86,15 +89,15 @@ class SimulatedDevices:
     def topology(self) -> SimulatedTopology:
         """Two cores on each chip if each host has an even number of cores, and chips in one row, host after host.
 
-        So a replica of two cores is `computation_shape=[1, 1, 1, 2]`, as in TensorFlow's examples.
+        So a replica of two cores is `computation_shape=[1, 1, 1, 2]`, as in TensorFlow's examples. With SparseCores,
+        each core has its own chip.
         """
-        per_chip = 1 if self.cores_per_host % 2 else 2
+        per_chip = 1 if self.cores_per_host % 2 or self.hardware.num_embedding_devices_per_chip else 2
         places = np.zeros([self.hosts, self.cores_per_host, 4], np.int32)
         numbers = np.arange(self.cores).reshape(self.hosts, self.cores_per_host)
         places[..., 0], places[..., 3] = numbers // per_chip, numbers % per_chip
-        return SimulatedTopology(
-            mesh_shape=np.array([self.cores // per_chip, 1, 1, per_chip], np.int32), device_coordinates=places
-        )
+        mesh = np.array([self.cores // per_chip, 1, 1, per_chip], np.int32)
+        return SimulatedTopology(self.hardware, mesh_shape=mesh, device_coordinates=places)
 
     def host_of(self, real: Callable[..., str]) -> Callable[..., str]:
         """`device_util.get_host_for_device` for the simulated cores.
@@ -115,6 +118,11 @@ class SimulatedDevices:
 class SimulatedTopology(topology.Topology):  # type: ignore[misc]
     """A topology whose devices have the names that `SimulatedDevices` gives them."""
 
+    def __init__(self, hardware: Any, **places: Any) -> None:
+        """With the hardware that the TPU reports, `TPUHardwareFeature`."""
+        self._hardware = hardware
+        super().__init__(**places)
+
     def tpu_device_ordinal_at_coordinates(self, device_coordinates: Any) -> int:
         """Number of the core."""
         task = int(self.task_ordinal_at_coordinates(device_coordinates))
@@ -130,11 +138,19 @@ class SimulatedTopology(topology.Topology):  # type: ignore[misc]
         return _host(int(self.task_ordinal_at_coordinates(device_coordinates)))
 
     def serialized(self) -> Any:
-        """With the hardware that `TPUEmbedding` asks for: embedding hardware of the first generation."""
+        """With the hardware, by which programs choose between `TPUEmbedding` and `TPUEmbeddingV2`."""
         proto = topology_pb2.TopologyProto.FromString(super().serialized())
-        feature = topology_pb2.TPUHardwareFeature
-        proto.tpu_hardware_feature.CopyFrom(feature(embedding_feature=feature.V1))
+        proto.tpu_hardware_feature.CopyFrom(self._hardware)
         return proto.SerializeToString()
+
+
+def _hardware(embedding_feature: str, sparse_cores: int) -> Any:
+    """`TPUHardwareFeature` with the name of a generation, and SparseCores of each chip if it has some."""
+    feature = topology_pb2.TPUHardwareFeature
+    cores = sparse_cores if embedding_feature == "V2" else 0
+    return feature(
+        embedding_feature=feature.EmbeddingFeature.Value(embedding_feature), num_embedding_devices_per_chip=cores
+    )
 
 
 def get_next_on_cores(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,12 +192,15 @@ _inside = False
 Replacement = tuple[Any, str, Any]
 """A module or class of TensorFlow, the name of one of its attributes, and the replacement."""
 
+_FEATURES = ("V1", "V2", "UNSUPPORTED")
 _LOCAL = "local"
 """The address with which a real resolver asks nobody, and `experimental_connect_to_cluster` does nothing."""
 
 
 @contextlib.contextmanager
-def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iterator[Any]:
+def tpu_simulator(
+    cores: int = 2, *, hosts: int = 1, serve: bool = True, embedding_feature: str = "V1", sparse_cores: int = 4
+) -> Iterator[Any]:
     """Simulates a TPU: `tf.distribute.TPUStrategy` and `TPUEmbedding` code runs unmodified on the CPU.
 
         with embexp.tpu_simulator(cores=2) as strategy:
@@ -222,6 +241,12 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
     - Not simulated, and an error: optimizers other than SGD, Adagrad, AdagradMomentum, Adam and FTRL,
       `use_gradient_accumulation=False` (except for plain SGD, where it changes nothing), quantization, custom
       combiners.
+    - With `embedding_feature="V2"`, the TPU has SparseCores: TensorFlow's own `TPUEmbeddingV2` runs on them, and
+      `TPUEmbedding` is an error. Each replica has one core and one chip. A row that several replicas look up is
+      updated once. Ids beyond `max_ids_per_table`, `max_unique_ids_per_table` or `max_ids_per_chip_per_sample` are an
+      error that names the setting that would do; `allow_id_dropping=True` drops those beyond the last one, with a
+      warning. `pipeline_execution_with_tensor_core=True` has no effect: lookups see all updates. Not simulated:
+      custom combiners. Nothing of this was compared with a real SparseCore.
     - With several hosts, each host has one block of rows of each table, and an input pipeline. Initializers that take
       `shard_info` get that of their block. The hosts' devices are `CPU:0`, `CPU:1`, … of one task; real hosts are
       separate tasks.
@@ -233,12 +258,15 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
         cores: number of cores of each host, with one replica on each.
         hosts: number of hosts.
         serve: False: traced graphs keep the TPU's operations, for inspection; such graphs can't run.
+        embedding_feature: the embedding hardware that the TPU reports: "V1" for `TPUEmbedding`, "V2" for
+            `TPUEmbeddingV2` on SparseCores, "UNSUPPORTED" for none.
+        sparse_cores: SparseCores of each chip, a power of two; with "V2", each core has its own chip.
 
     Yields:
         The strategy.
 
     Raises:
-        ValueError: `cores` or `hosts` is below 1.
+        ValueError: `cores` or `hosts` is below 1, `sparse_cores` is no power of two, or no hardware has that name.
         RuntimeError: inside another `tpu_simulator`.
         VocabularyError: an id is outside its table.
         RunError: a TPU could not compile a step; inside the block it is TensorFlow's InvalidArgumentError, as on a TPU.
@@ -246,14 +274,19 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
     global _inside
     if cores < 1 or hosts < 1:
         raise ValueError(f"a TPU has at least 1 core and 1 host, got cores={cores}, hosts={hosts}")
+    if embedding_feature not in _FEATURES:
+        raise ValueError(f"embedding_feature is one of {', '.join(_FEATURES)}, got {embedding_feature!r}")
+    if sparse_cores < 1 or sparse_cores & (sparse_cores - 1):
+        raise ValueError(f"a chip has 1, 2, 4, … SparseCores, got sparse_cores={sparse_cores}")
     if _inside:
         raise RuntimeError("this is inside another tpu_simulator; a process has one TPU")
-    devices = SimulatedDevices(hosts, cores)
-    engine = Engine(devices.cores)
+    devices = SimulatedDevices(hosts, cores, _hardware(embedding_feature, sparse_cores))
+    engine = Engine(devices.cores, embedding_feature)
     _inside = True
     try:
         with contextlib.ExitStack() as stack:
-            for owner, name, value in [*_stubbed(devices, engine), *(_served(engine) if serve else [])]:
+            served = _served(engine, sparse_cores if embedding_feature == "V2" else None) if serve else []
+            for owner, name, value in [*_stubbed(devices, engine), *served]:
                 stack.enter_context(_replaced(owner, name, value))
             with _kept_soft_placement(), inputs.translated_errors():
                 yield _simulated_strategy()
@@ -286,8 +319,8 @@ def _stubbed(devices: SimulatedDevices, engine: Engine) -> list[Replacement]:
     ]
 
 
-def _served(engine: Engine) -> list[Replacement]:
-    """Replacements of the TPU's operations."""
+def _served(engine: Engine, sparse_cores: int | None) -> list[Replacement]:
+    """Replacements of the TPU's operations, and of those of its SparseCores if each chip has some."""
 
     @without_autograph
     def partitioned_call(args: Any, device_ordinal: Any, Tout: Any, f: Any, **_: Any) -> Any:
@@ -307,6 +340,7 @@ def _served(engine: Engine) -> list[Replacement]:
     # It reads as None now, and what is set is kept for later.
     ignored = property(lambda self: None, lambda self, value: vars(self).update(_jit_compile=value))
     return [
+        *(SparseCores(sparse_cores).replacements() if sparse_cores else []),
         (tpu_ops, "enqueue_tpu_embedding_arbitrary_tensor_batch", engine.enqueue),
         (tpu_ops, "recv_tpu_embedding_activations", engine.receive),
         (tpu_ops, "send_tpu_embedding_gradients", engine.send),

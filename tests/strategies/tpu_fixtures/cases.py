@@ -1,7 +1,7 @@
 """Every case of TensorFlow's own tests of TPU embeddings and of the host's part of a step, and what becomes of it here.
 
-The originals are the files `tensorflow/python/tpu/tests/*_test.py` and
-`tensorflow/python/tpu/tpu_outside_compilation_test.py` of TensorFlow's repository. One `Case` is one of
+The originals are the files `tensorflow/python/tpu/tests/*_test.py`, `tensorflow/python/tpu/tpu_embedding_v3_*test.py`
+and `tensorflow/python/tpu/tpu_outside_compilation_test.py` of TensorFlow's repository. One `Case` is one of
 their test methods with one set of parameters. Tests here take their cases from this list (`original`), the page
 docs/tpu_fixtures.md is written from it (`python -m tests.strategies.tpu_fixtures.page`), and test_page.py holds the
 three together.
@@ -148,6 +148,40 @@ CASES: tuple[Case, ...] = (
     Case("outside_compilation", "test_auto_outside_compilation_with_functional_nodes"),
     Case("outside_compilation", "test_random_ops_with_auto_outside_compilation"),
     Case("outside_compilation", "test_outside_compilation_with_tpu_partitioned_call_op"),
+    Case("v3", "test_single_feature_single_table_lookup_with_static_buffer_size"),
+    Case("v3", "test_two_features_single_table_lookup_with_csr_input"),
+    Case("v3", "test_two_features_two_tables_stacked_lookup_with_csr_input"),
+    Case("v3", "test_embedding_initialization"),
+    Case("v3", "test_single_feature_single_table_backwards_pass_with_csr_input"),
+    Case("v3", "test_two_feature_single_table_backwards_pass_with_csr_input"),
+    Case("v3", "test_two_feature_two_tables_stacked_backwards_pass_with_csr_input"),
+    Case("v3", "test_compute_sparse_core_stats_and_pass_it_to_api"),
+    Case("v3", "test_raise_error_when_weight_decay_is_set"),
+    # Summaries are recorded, enqueue is separate, a predicate decides on recording, the context is sequential.
+    *_all(
+        "v3", "test_pipelining_and_summary_recording", tuple("-".join(each) for each in product(*[("yes", "no")] * 4))
+    ),
+    Case("v3_additional", "testSingleTableInitializeAndLookup"),
+    Case("v3_additional", "testStackedTableInitializeAndLookup"),
+    Case("v3_additional", "testTwoTablesStackedHaveCorrectInitialValues"),
+    Case("v3_additional", "testCpuRestoreForNoStackedTables"),
+    Case("v3_additional", "testCpuRestoreForStackedTables"),
+    Case("v3_additional", "testUnshardedToTpuRestore"),
+    Case("v3_checkpoint", "test_checkpoint_save_and_restore"),
+    *_all(
+        "v3_cpu_ops",
+        "test_convert_to_list_of_sparse_core_coo_tensor",
+        tuple(
+            "-".join(each)
+            for each in product(
+                ("16", "32"), ("1024", "2048"), ("0", "56", "1600000"), ("0", "12", "20"), ("sum", "mean", "sqrtn")
+            )
+        ),
+    ),
+    Case("v3_cpu_ops", "test_convert_to_list_of_sparse_core_coo_tensors"),
+    Case("v3_cpu_ops", "test_get_stats_from_list_of_sparse_core_coo_tensors"),
+    Case("v3_cpu_ops", "test_sort_list_of_sparse_core_coo_tensors"),
+    Case("v3_cpu_ops", "test_id_dropping_with_convert_to_list_of_sparse_core_coo_tensors"),
 )
 
 

@@ -11,11 +11,13 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "tpu_fixtures.md"
 
 HEAD = """# TensorFlow's TPU tests on the simulated TPU
 
-This page lists TensorFlow's tests of its TPU embedding API, and of what a TPU's host computes for a step, and
-which of them pass on the simulated TPU. TensorFlow runs them on real TPUs, in `tensorflow/python/tpu/tests` and
-`tensorflow/python/tpu/tpu_outside_compilation_test.py`. Our versions run on a simulated TPU of two cores,
-with the real `TPUEmbedding` and `TPUStrategy`. They use the tables, ids and expected values of the originals, with a
-tolerance of 1e-4; the code is our own. If an original only runs a step, our test also checks the values.
+This page lists TensorFlow's tests of its TPU embedding APIs, and of what a TPU's host computes for a step, and
+which of them pass on the simulated TPU. TensorFlow runs them on real TPUs, in `tensorflow/python/tpu/tests`,
+`tensorflow/python/tpu/tpu_embedding_v3_*test.py` and `tensorflow/python/tpu/tpu_outside_compilation_test.py`.
+Our versions run on a simulated TPU of two cores, or of one or two chips with four SparseCores each,
+with the real `TPUEmbedding`, `TPUEmbeddingV2` and `TPUStrategy`. They use the tables, ids and expected values
+of the originals, with a tolerance of 1e-4; the code is our own. If an original only runs a step, our test also
+checks the values.
 
 The tests are in `tests/strategies/tpu_fixtures`. This page is generated from their list of cases, and a test
 checks that it is up to date.
@@ -23,8 +25,8 @@ checks that it is up to date.
 """
 
 TAIL = """
-The table does not include two groups of tests. `tpu_embedding_v3_*_test.py` in the parent folder test SparseCore,
-which is other hardware with another API. `tpu_embedding_for_serving_test.py` needs no TPU.
+The table does not include tests that need no TPU: `tpu_embedding_for_serving_test.py`,
+`tpu_embedding_v3_utils_test.py` and `tpu_embedding_v3_checkpoint_adapter_test.py`.
 """
 
 

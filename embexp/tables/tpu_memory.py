@@ -1,0 +1,248 @@
+"""Where a TPU keeps tables: behind `TPUEmbedding` of TensorFlow, or on SparseCores behind `TPUEmbeddingV2`.
+
+A `Memory` looks up what its host was given for a replica, and takes the gradients. Of the first generation, the
+variables of the hosts are copies, which are loaded and retrieved. On SparseCores the variables are the memory: a part
+on each chip, of several tables of one width and optimizer one after the other, in which rows have other places.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from embexp.errors import RunError
+from embexp.system import arrays
+from embexp.tables.variables import TableVariable, gather_rows, scatter_rows
+
+_BAG = 64
+"""Ids of a vector, on average over a chip's vectors, for which a SparseCore has memory, as is TensorFlow's default."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """The variables that hold a device table, or one of its slots.
+
+    Attributes:
+        variables: float32 [rows, width], one after the other; a width may exceed that of the table.
+        places: from the numbers of a table's rows to their places in all variables; None: these are the same.
+    """
+
+    variables: Sequence[Any]
+    places: Callable[[np.ndarray], np.ndarray] | None = None
+
+    def read(self, numbers: np.ndarray, dim: int) -> np.ndarray:
+        """Rows with these numbers, int64 [n], rising: float32 [n, dim]."""
+        values = arrays.empty((len(numbers), dim), np.float32)
+        for shard, rows, local in self._parts(numbers):
+            # The TPU of a host's copies reads them whole, which must not copy them.
+            read = tf.gather(shard.read_value(), local) if self.places is None else gather_rows(shard, local)
+            values[rows] = read.numpy()[:, :dim]
+        return values
+
+    def write(self, table: str, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`; `table` is for errors."""
+        for shard, rows, local in self._parts(np.arange(start, start + len(values))):
+            if self.places is None:
+                TableVariable(table, shard, read_whole=True).write(int(local[0]), values[rows])
+            else:
+                padding = ((0, 0), (0, int(shard.shape[1]) - values.shape[1]))
+                scatter_rows(shard, tf.constant(local), tf.constant(np.pad(values[rows], padding)))
+
+    def _parts(self, numbers: np.ndarray) -> Any:
+        """Each variable with some of the rows: where these are in `numbers`, and in the variable."""
+        places = numbers if self.places is None else self.places(numbers)
+        order = None if self.places is None else np.argsort(places, kind="stable")
+        rising, first = places if order is None else places[order], 0
+        for shard in self.variables:
+            last = first + int(shard.shape[0])
+            low, high = np.searchsorted(rising, (first, last))
+            if low < high:
+                yield shard, slice(low, high) if order is None else order[low:high], rising[low:high] - first
+            first = last
+
+
+class Memory(Protocol):
+    """The tables of a TPU, and the calls of a step.
+
+    Attributes:
+        embedding: TensorFlow's object.
+    """
+
+    embedding: Any
+
+    def enqueue(self, replica: int, ids: Any, weights: Any, *, training: bool) -> None:
+        """On the host: takes a replica's ids, by feature of the TPU."""
+
+    def run(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """On the host: calls a function in every replica, where it may call the next two."""
+
+    def dequeue(self) -> dict[str, Any]:
+        """In a replica: the activations, by feature."""
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """In a replica: takes the gradients, by feature."""
+
+    def shards(self, table: str) -> dict[str, Shards]:
+        """The variables of a device table: "parameters" and its slots."""
+
+    def retrieve(self) -> None:
+        """Updates the variables."""
+
+    def load(self) -> None:
+        """Has the TPU see what was assigned to the variables."""
+
+
+class HostCopies:
+    """Tables in the memory of a TPU of the first generation, with copies on its hosts; a `Memory`."""
+
+    def __init__(self, strategy: Any, configs: Any, shapes: Mapping[str, Any], *, pipelined: bool) -> None:
+        """Sets the TPU up.
+
+        Args:
+            configs: `FeatureConfig` by feature.
+            shapes: of the features, see `TPUEmbedding.build`.
+            pipelined: see `TPUBackend`.
+
+        Raises:
+            RunError: the TPU was set up for embeddings before.
+        """
+        self._strategy = strategy
+        self.embedding = tf.tpu.experimental.embedding.TPUEmbedding(
+            configs, optimizer=None, pipeline_execution_with_tensor_core=pipelined
+        )
+        try:
+            self.embedding.build(shapes)
+        except RuntimeError as error:
+            if "already initialized" not in str(error):
+                raise
+            raise RunError(
+                "the TPU is already set up for embeddings: its memory holds the tables of one TPUEmbedding, made since"
+                " the TPU system was last initialised, and can't take those of another; begin with a new process, or"
+                " call tf.tpu.experimental.initialize_tpu_system again, which loses what is in the TPU"
+            ) from error
+        self.run, self.dequeue = strategy.run, self.embedding.dequeue
+        self.apply_gradients = self.embedding.apply_gradients
+        self.retrieve, self.load = self.embedding._retrieve_variables, self.embedding._load_variables
+
+    def enqueue(self, replica: int, ids: Any, weights: Any, *, training: bool) -> None:
+        """Takes a replica's ids; see `Memory`."""
+        device = self._strategy.extended.worker_devices[replica]
+        self.embedding.enqueue(ids, weights=weights, training=training, device=device)
+
+    def shards(self, table: str) -> dict[str, Shards]:
+        """The variables of the hosts."""
+        return {slot: Shards(list(parts.variables)) for slot, parts in self.embedding._variables[table].items()}
+
+
+class OnSparseCores:
+    """Tables on the SparseCores of a TPU; a `Memory`."""
+
+    def __init__(
+        self, strategy: Any, configs: Mapping[str, Any], single: Mapping[str, bool], *, pipelined: bool
+    ) -> None:
+        """Makes the tables, full of zeros.
+
+        The limits of ids are such that no step exceeds them unless the memory of a chip is too small for it.
+
+        Args:
+            configs: `FeatureConfig` by feature, each with an `output_shape`.
+            single: whether each vector of a feature has one id at most.
+
+        Raises:
+            RunError: the SparseCores of a chip can't share the vectors of a feature equally.
+        """
+        self._strategy, self._received = strategy, None
+        self._prepared: list[Any] = []
+        self._kept: Any = None
+        cores = int(strategy.extended.tpu_hardware_feature.num_embedding_devices_per_chip)
+        for name, config in configs.items():
+            if (vectors := math.prod(config.output_shape)) % cores:
+                raise RunError(
+                    f"feature {name!r}: each chip has {vectors} vectors of it, and its {cores} SparseCores can't share"
+                    f" them equally; choose a batch size of which each replica's part is a multiple of {cores}"
+                )
+        make = functools.partial(
+            tf.tpu.experimental.embedding.TPUEmbeddingV2, configs, pipeline_execution_with_tensor_core=pipelined
+        )
+        stacks = {table: layout.stacked_table_name for table, layout in make().embedding_layouts.items()}
+        limits = _limits(configs, single, stacks, cores, strategy.num_replicas_in_sync * cores)
+        self.embedding = make(sparse_core_embedding_config=limits)
+        self.embedding.build()
+
+    def enqueue(self, replica: int, ids: Any, weights: Any, *, training: bool) -> None:
+        """Divides a replica's ids over the SparseCores; see `Memory`."""
+        del self._prepared[replica:]
+        device = self._strategy.extended.worker_devices[replica]
+        self._prepared.append(self.embedding.enqueue(ids, weights=weights, device=device))
+
+    def run(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Calls a function in every replica, which is given what was enqueued for it."""
+        prepared = self._prepared
+
+        def replica(received: Any, *own: Any) -> Any:
+            self._received = received
+            return function(*own)
+
+        given = self._strategy.experimental_distribute_values_from_function(
+            lambda context: prepared[context.replica_id_in_sync_group]
+        )
+        return self._strategy.run(tf.autograph.experimental.do_not_convert(replica), args=(given, *args))
+
+    def dequeue(self) -> dict[str, Any]:
+        """The activations, by feature."""
+        found, self._kept = self.embedding.dequeue(self._received)
+        return dict(found)
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Takes the gradients of what was looked up last."""
+        self.embedding.apply_gradients(dict(gradients), self._kept)
+
+    def shards(self, table: str) -> dict[str, Shards]:
+        """The parts of the chips, with the places of the table's rows in them."""
+        layout = self.embedding.embedding_layouts[table]
+
+        def places(numbers: np.ndarray) -> np.ndarray:
+            core = (numbers + layout.sparse_core_shard_rotation) % layout.num_sparse_cores
+            place = layout.sparse_core_shard_row_offset + numbers // layout.num_sparse_cores
+            return np.asarray(core * layout.total_rows_per_sparse_core_shard + place)
+
+        stack = self.embedding.variables[layout.stacked_table_name]
+        return {slot: Shards(list(parts.values), places) for slot, parts in stack.items()}
+
+    def retrieve(self) -> None:
+        """Nothing to do."""
+
+    load = retrieve
+
+
+def _limits(
+    configs: Mapping[str, Any], single: Mapping[str, bool], stacks: Mapping[str, str], cores: int, partitions: int
+) -> Any:
+    """A `SparseCoreEmbeddingConfig` with room for all ids of a step.
+
+    Args:
+        stacks: the stacked table of each table.
+        cores: SparseCores of each chip.
+        partitions: SparseCores of all chips.
+    """
+    vectors: Counter[str] = Counter()
+    ids: Counter[str] = Counter()
+    for name, config in configs.items():
+        count, stack = math.prod(config.output_shape), stacks[config.table.name]
+        vectors[stack] += count
+        ids[stack] += count * (1 if single[name] else _BAG)
+    # Each partition begins at a multiple of 8 places.
+    places = {stack: -(-(ids[stack] + 8 * cores * partitions) // count) for stack, count in vectors.items()}
+    of_core = {stack: count // cores for stack, count in ids.items()}
+    return tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig(
+        max_ids_per_chip_per_sample=-(-max(places.values()) // 8) * 8,
+        max_ids_per_table=of_core,
+        max_unique_ids_per_table=of_core,
+    )
