@@ -212,10 +212,9 @@ def test_a_run_exports_and_predicts_the_same(write: Callable[[Path, Table], Path
     # As it stands in the file: blanks behind the commas are part of ids, and of no number.
     blank = " " if write is write_text else ""
     texts = {
-        name: [f"{blank * (name != 'user')}{value}" for value in pairs()[name]] for name in ("user", "item", "size")
+        name: [f"{blank * (name != 'user')}{value}" for value in pairs()[name]]
+        for name in ("user", "item", "size", "when")
     }
-    texts["when_weekday"] = [str(time.weekday()) for time in pairs()["when"]]
-    texts["when_hour"] = [str(time.hour) for time in pairs()["when"]]
     given = {name: tf.constant(values) for name, values in texts.items()}
     model = tf.saved_model.load(str(tmp_path / "out"))
     assert model.predict(given)["predictions"].numpy() == pytest.approx(said)
