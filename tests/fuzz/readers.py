@@ -17,7 +17,7 @@ from embexp.checkpoints.difference import statistics
 from embexp.data import numbers
 from embexp.data.columns import columns_of
 from embexp.data.sources.source import source_of
-from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary, token_lines
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.run import data_of
@@ -25,7 +25,7 @@ from embexp.specs.tables import Feature, RowType
 from embexp.system.parallel import quiet
 from embexp.training.freezing import policies
 from embexp.training.freezing.policies import RowFacts
-from embexp.vectors import quality, stored
+from embexp.vectors import quality
 from embexp.vectors.file_source import open_vectors
 from tests.fuzz import configs, corpus
 from tests.fuzz.contents import Files
@@ -142,7 +142,7 @@ def _texts(path: Path, random: Random) -> int:
 
 def _vocabulary(path: Path, random: Random) -> int:
     if path.name.endswith(".tokens.txt"):
-        return int(stored.token_lines(path).nbytes)
+        return int(token_lines(path).nbytes)
     found = Vocabulary.read(path.with_suffix(""))
     found.rows(pa.array(found.tokens(0, 5), pa.large_string()))
     return found.size if path.suffix == ".tsv" else len(found.digest)
