@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,8 @@ _LEVEL = (2.5, 97.5)
 Interval = list[float]
 Measured = Callable[[np.ndarray, np.ndarray], Mapping[str, float]]
 """From rows, and how often each counts, to metrics."""
+OfCounts = Callable[[np.ndarray], Mapping[str, float]]
+"""From how often each of some rows counts to metrics."""
 Progress = Callable[[float], object]
 """Called with the share of the resamples that is done, 0 to 1."""
 
@@ -46,11 +49,15 @@ class Drawn:
     count: int
     order: np.ndarray | None = None
 
-    def of_counts(self, counts: np.ndarray) -> Mapping[str, float]:
-        """The metrics of all rows, of which each counts so often, int64 [count]; rows that count 0 are left out."""
-        rows = np.arange(self.count) if self.order is None else self.order
-        rows = rows[counts[rows] > 0]
-        return self.measured(rows, counts[rows])
+    def of_some(self, some: np.ndarray) -> Callable[[np.ndarray], Mapping[str, float]]:
+        """Measures some rows, int64, rising, by how often each counts, int64 [rows]."""
+        if self.order is None:
+            return partial(self.measured, some)
+        chosen: np.ndarray = np.zeros(self.count, np.bool_)
+        chosen[some] = True
+        rows = self.order[chosen[self.order]]
+        places = np.searchsorted(some, rows)
+        return lambda counts: self.measured(rows, counts[places])
 
 
 class Intervals(dict[str, Interval]):
@@ -153,12 +160,12 @@ def differences(
         generator, rows = np.random.default_rng(seed), np.arange(mine.count)
         some = np.sort(generator.choice(rows, MOST, replace=False)) if len(rows) > MOST else rows
 
+        then, now = theirs.of_some(some), mine.of_some(some)
+
         def measured(
-            rows: np.ndarray, counts: np.ndarray, now: Drawn = mine, then: Drawn = theirs
+            rows: np.ndarray, counts: np.ndarray, then: OfCounts = then, now: OfCounts = now
         ) -> Mapping[str, float]:
-            times: np.ndarray = np.zeros(now.count, np.int64)
-            times[rows] = counts
-            first, second = then.of_counts(times), now.of_counts(times)
+            first, second = then(counts), now(counts)
             return {name: second[name] - first[name] for name in second if name in first}
 
         found |= bootstrap(measured, some, mine.count, generator, progress)
