@@ -326,16 +326,13 @@ def continue_run(
     added = arguments.items(listeners, Listener, function, "listeners")
     chosen = None if directory is None else arguments.directory(directory, function)
     allowed = arguments.allowed_code(allow_code, function)
-    permission, folder = Permission(frozenset(allowed), caller=Caller.PYTHON), RunFolder(before)
-    folder.check(folder.spec, folder.summary)
-    recorded = folder.recorded_spec()
-    check_code(named_functions(recorded), allowed, record=folder.spec)
-    tracking.check_addresses([recorded], folder.spec)
+    permission = Permission(frozenset(allowed), caller=Caller.PYTHON)
     from embexp.config import continuing
 
+    recorded = continuing.recorded_parent(before, allowed)
     paths = [data] if isinstance(data, str | Path) else data
     in_files = isinstance(paths, list | tuple) and all(isinstance(each, str | Path) for each in paths)
-    made = partial(continuing.continued, recorded.model_dump(mode="json"), before)
+    made = partial(continuing.continued, recorded, before)
     loader = composition.loader(permission=permission)
     if in_files:
         return _run(made(list(map(str, paths)), texts, loader), chosen, added, quiet=quiet)

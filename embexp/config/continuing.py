@@ -13,9 +13,27 @@ from embexp.config import composition, overrides, validate
 from embexp.config.loader import Loader
 from embexp.config.messages import format_value
 from embexp.errors import ConfigError, Fault
+from embexp.records.folder import RunFolder, check_code, named_functions
+from embexp.specs import tracking
 from embexp.specs.parent import Parent
 from embexp.specs.run import RunSpec
 from embexp.system.stores import is_url
+
+
+def recorded_parent(directory: Path, allow_code: Sequence[str]) -> dict[str, Any]:
+    """The spec of a finished run to go on from, as plain values.
+
+    Raises:
+        NotARunError: there is none.
+        DataError: it is not what the run wrote.
+        UsageError: it names code that isn't allowed, or addresses that the environment does not name.
+    """
+    folder = RunFolder(directory)
+    folder.check(folder.spec, folder.summary)
+    recorded = folder.recorded_spec()
+    check_code(named_functions(recorded), allow_code, record=folder.spec)
+    tracking.check_addresses([recorded], folder.spec)
+    return recorded.model_dump(mode="json")
 
 
 def continued(

@@ -274,7 +274,9 @@ def _scan(
         before = {
             name: contract.before(name, each) for name, each in vocabularies.items() if name in contract.vocabularies
         }
-        as_before = partial(_as_before, encoded, {**vocabularies, **before}, columns, cache, whole)
+        grows = any(each.size < vocabularies[name].size for name, each in before.items())
+        known = {**vocabularies, **before}
+        as_before = partial(_as_before, encoded, known, columns, cache, whole) if grows else lambda: whole
     return Scan(
         examples=whole,
         vocabularies=vocabularies,

@@ -110,7 +110,7 @@ def warnings(differences: Mapping[str, Mapping[str, Any]], metric: str, better: 
 def rows_of(prepared: Prepared, table: str) -> dict[str, int]:
     """How many rows of a table's tokens are kept, new, dropped, and not seen in the training split."""
     contract, now = prepared.data.contract, prepared.data.vocabularies[table]
-    was = None if contract is None else contract.vocabularies.get(name := prepared.vocabulary_name(table))
+    was = None if contract is None else contract.vocabularies.get(name := prepared.data.groups[table])
     if contract is None or not isinstance(was, TokenVocabulary) or not isinstance(now, TokenVocabulary):
         return {}
     kept = contract.before(name, now).size - was.first

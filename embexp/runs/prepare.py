@@ -66,6 +66,7 @@ class Data:
         candidates: what answers are chosen from, as the task has it; None: it predicts labels.
         shares: by table and split, how many values have a row of their own; only of tokens and buckets.
         weights: of the examples in training; None: all count the same.
+        groups: by table, the name of its vocabulary, which several may share.
         contract: what the run takes over from its parent; None: it has none.
         as_before: makes the data as the parent sees them, which has no rows for further tokens; None: there is none.
     """
@@ -77,6 +78,7 @@ class Data:
     candidates: Any = None
     shares: Shares = field(default_factory=dict)
     weights: ExampleWeights | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
     contract: Contract | None = None
     as_before: Callable[[], Data] | None = None
 
@@ -140,7 +142,7 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
             for split, rows in found.splits.items():
                 encoded.check_weights(own, rows, split)
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
-    raw = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, contract=contract)
+    raw = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, groups=shared, contract=contract)
 
     def completed(data: Data) -> Data:
         """With what the task makes of them, or the histories of users."""
@@ -434,11 +436,6 @@ class Prepared:
     def spec(self) -> RunSpec:
         """The requested spec, with every dim settled by the data and the pretrained files."""
         return self.tables.spec
-
-    def vocabulary_name(self, table: str) -> str:
-        """The name of a table's vocabulary, which it may share with others."""
-        _, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables, task=self.spec.task)
-        return shared[table]
 
     @property
     def warnings(self) -> list[str]:

@@ -404,7 +404,7 @@ def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
 
 def _unseen(prepared: Prepared, table: str, vocabulary: Vocabulary) -> np.ndarray | None:
     """In how many runs in a row each token of a table was not seen; None: the table had none in an earlier run."""
-    contract, name = prepared.data.contract, prepared.vocabulary_name(table)
+    contract, name = prepared.data.contract, prepared.data.groups[table]
     if contract is None or name not in contract.unseen or not isinstance(vocabulary, TokenVocabulary):
         return None
     return contract.unseen_after(name, vocabulary)

@@ -9,7 +9,7 @@ from pathlib import Path
 from embexp.cli import commands, workers
 from embexp.cli.arguments import WHICH_RUN, Parser
 from embexp.cli.commands import DONE, exit_status
-from embexp.cli.commands.run import check_recorded, resumed, run_with_log
+from embexp.cli.commands.run import resumed, run_with_log
 from embexp.errors import ConfigError, WorkerLostError
 from embexp.system import environment
 from embexp.system.printable import print
@@ -59,19 +59,13 @@ def main(arguments: Sequence[str]) -> int:
     from embexp.config import composition, continuing, hydra_job
     from embexp.config.named_code import Permission
     from embexp.records import outputs
-    from embexp.records.folder import RunFolder, check_code, named_functions
-    from embexp.specs import tracking
+    from embexp.records.folder import named_functions
     from embexp.specs.running import Existing
 
-    folder = RunFolder(parent)
-    folder.check(folder.spec, folder.summary)
-    recorded = folder.recorded_spec()
-    check_code(named_functions(recorded), options.allow_code, record=folder.spec)
-    tracking.check_addresses([recorded], folder.spec)
+    recorded = continuing.recorded_parent(parent, options.allow_code)
     own = [text for text in texts if not text.lstrip("+~").startswith("hydra.")]
     loader = composition.loader(permission=Permission(frozenset(options.allow_code)))
-    spec = continuing.continued(recorded.model_dump(mode="json"), parent, data, own, loader)
-    check_recorded(spec, options.allow_code)
+    spec = continuing.continued(recorded, parent, data, own, loader)
     environment.choose_kernels(portable=spec.strategy.portable)
     environment.begin_collecting()
     if options.plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -88,7 +87,7 @@ class TokenSource(Source):
         rules = {table: self._rules(columns, table).model_dump(mode="json") for table in columns.ids.values()}
         for rule in rules.values():
             if "path" in rule:
-                rule["path"] = hashlib.sha256(Path(rule["path"]).read_bytes()).hexdigest()
+                rule["path"] = digests.of_file(Path(rule["path"]))
         buckets = [
             [name, bucket.column, bucket.table, bucket.settings.model_dump(mode="json")]
             for name, bucket in columns.buckets.items()
