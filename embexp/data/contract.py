@@ -187,9 +187,7 @@ def grown(
     frequencies: np.ndarray = np.zeros(len(known), np.int64)
     frequencies[places[own]] = counts[own]
     frequencies[len(earlier.known) :] = counts[order]
-    rare = earlier.rare
-    if rare is not None:
-        rare = rare.filter(pc.invert(pc.is_in(rare, value_set=further)))
+    rare = earlier.rare_without(further)
     shell = TokenVocabulary(known, frequencies, earlier.oov, (), earlier.missing_frequency, rare)
     rows = places + shell.first
     rows[order] = shell.first + len(earlier.known) + np.arange(len(order))

@@ -17,7 +17,7 @@ from embexp.runs.experiment import Study
 from embexp.runs.run import Observer, RunResult
 from embexp.specs import tasks
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import ALL, CONTINUED, LAST, WINDOW
+from embexp.specs.studies import ALL, CONTINUED, LAST, WINDOW, way_of
 from embexp.system import digests, terminal
 from embexp.training.loop import Replay
 
@@ -57,8 +57,8 @@ def summarise(described: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]
     entries = {name: _run(name, each) for name, each in runs.items()}
     by_way: dict[str, dict[int, Mapping[str, Any]]] = {}
     for name, entry in entries.items():
-        way, _, number = name.partition("-")
-        by_way.setdefault(way, {})[int(number)] = entry
+        way, number = way_of(name)
+        by_way.setdefault(way, {})[number] = entry
     first = by_way.get(CONTINUED, {}).get(1)
     for way, files in by_way.items():
         if way != CONTINUED and first is not None:
@@ -117,12 +117,12 @@ def series(summary: Mapping[str, Any]) -> dict[str, dict[int, float]]:
     metric = summary["metric"]
     found: dict[str, dict[int, float]] = {}
     for name, entry in summary["runs"].items():
-        way, _, number = name.partition("-")
+        way, number = way_of(name)
         sources = [(_SHOWN[way], entry["metrics"])]
         sources += [("parent, untrained", entry["parent"]["metrics"])] if entry["parent"].get("metrics") else []
         for label, metrics in sources:
             if (value := _metric(metrics, metric)) is not None:
-                found.setdefault(label, {})[int(number)] = value
+                found.setdefault(label, {})[number] = value
     return found
 
 

@@ -24,7 +24,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary, token_lines
@@ -189,12 +188,8 @@ def _begins_with(vocabulary: Vocabulary, earlier: Vocabulary) -> bool:
 
 def _grown(earlier: TokenVocabulary, further: pa.LargeStringArray) -> TokenVocabulary:
     """A vocabulary with further tokens, as `continue` makes it; how often tokens were seen is not known."""
-    rare = earlier.rare
-    if rare is not None:
-        rare = rare.filter(pc.invert(pc.is_in(rare, value_set=further)))
-    return _of_tokens(
-        pa.concat_arrays([earlier.known, further]), rare, earlier.oov, earlier.missing_frequency is not None
-    )
+    known, rare = pa.concat_arrays([earlier.known, further]), earlier.rare_without(further)
+    return _of_tokens(known, rare, earlier.oov, earlier.missing_frequency is not None)
 
 
 def _of_tokens(

@@ -72,6 +72,17 @@ _WAYS = {
 _OF_DAY = re.compile(rf"({'|'.join(_WAYS)})-([0-9]{{3,}})")
 
 
+def _named(way: str, number: int) -> str:
+    """The name of the run that trains in a way for the file after one."""
+    return f"{way}-{number:03d}"
+
+
+def way_of(name: str) -> tuple[str, int]:
+    """How a run of `study=daily` trains, and the number of its last file, from 1."""
+    way, _, number = name.partition("-")
+    return way, int(number)
+
+
 class DailyStudy(StudyChoice):
     """Trains on one file after the other, and tests each time on the next one: going on, beside training anew.
 
@@ -98,13 +109,13 @@ class DailyStudy(StudyChoice):
 
     def description(self, name: str) -> str:
         """What a run is."""
-        way, _, number = name.partition("-")
-        return _WAYS[way].format(f"file {int(number)}")
+        way, number = way_of(name)
+        return _WAYS[way].format(f"file {number}")
 
     def base_of(self, name: str) -> str | None:
         """The run before, of those that go on."""
-        way, _, number = name.partition("-")
-        return f"{way}-{int(number) - 1:03d}" if way == CONTINUED and int(number) > 1 else None
+        way, number = way_of(name)
+        return _named(way, number - 1) if way == CONTINUED and number > 1 else None
 
     def runs(self, spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
         """For each file but the last: the run that goes on, and those that begin anew."""
@@ -120,7 +131,7 @@ class DailyStudy(StudyChoice):
             for way in (CONTINUED, *self.retrain):
                 if way != CONTINUED and place == 0:
                     continue  # the same run
-                name = f"{way}-{place + 1:03d}"
+                name = _named(way, place + 1)
                 path = GivenFiles(train=train[way], test=files[place + 1])
                 settings: dict[str, Any] = {"data": spec.data.model_copy(update={"path": path})}
                 if (base := self.base_of(name)) is not None:

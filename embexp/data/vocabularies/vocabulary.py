@@ -241,6 +241,10 @@ class TokenVocabulary(Vocabulary):
             rows[rare.to_numpy(zero_copy_only=False)] = self.first - 1
         return rows
 
+    def rare_without(self, tokens: pa.LargeStringArray) -> pa.LargeStringArray | None:
+        """The rare tokens without some that have rows of their own now."""
+        return None if self.rare is None else self.rare.filter(pc.invert(pc.is_in(self.rare, value_set=tokens)))
+
     def _texts(self, start: int, stop: int) -> list[str]:
         begin = max(0, start - self.first)
         known = self.known.slice(begin, max(0, stop - self.first - begin)).to_pylist()

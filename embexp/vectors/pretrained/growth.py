@@ -235,10 +235,7 @@ def read_vocabularies(path: Path, before: Vocabulary) -> Vocabulary:
     assert isinstance(before, TokenVocabulary)
     rows = before.rows(tokens) - before.first
     counts = np.where(rows >= 0, before.known_frequencies[np.maximum(rows, 0)], 0) if len(before.known) else rows * 0
-    rare = before.rare
-    if rare is not None:  # those that have a row now
-        rare = rare.filter(pc.invert(pc.is_in(rare, value_set=tokens)))
-    return replace(before, known=tokens, known_frequencies=counts, rare=rare)
+    return replace(before, known=tokens, known_frequencies=counts, rare=before.rare_without(tokens))
 
 
 def _with_gone(new: Vocabulary, before: Vocabulary, gone: np.ndarray) -> Vocabulary:
