@@ -17,6 +17,9 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 from nbconvert import MarkdownExporter
 
+from embexp.config import folders
+from embexp.config import keys as config_keys
+
 ROOT = Path(__file__).resolve().parents[1]
 _FENCE = re.compile(r"^(```+)(\w+)([ ]+\w+=[^\n]*)$", re.MULTILINE)
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
@@ -26,7 +29,7 @@ _NOTEBOOK = re.compile(r"(\]\((?:[\w./-]+/)?\w+)\.ipynb(#[\w-]+)?\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the programs that pages link to, which are outside of docs/, and a page and pictures of each notebook."""
+    """Adds programs that pages link to, a page and pictures of each notebook, and the page of all keys."""
     examples = ROOT / "examples"
     for path in sorted([*examples.glob("*.py"), *examples.glob("*/README.md")]):
         name = path.relative_to(ROOT).as_posix()
@@ -34,6 +37,8 @@ def on_files(files: Any, config: Any) -> Any:
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         for name, content in notebook_pages(path).items():
             files.append(File.generated(config, f"notebooks/{name}", content=content))
+    keys = config_keys.page(config_keys.parts(folders.find()))
+    files.append(File.generated(config, "reference/keys.md", content=keys))
     return files
 
 

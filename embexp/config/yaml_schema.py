@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import functools
+import inspect
+import itertools
 import re
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,7 @@ from pydantic import TypeAdapter
 from embexp.config.folders import Folders, at, package_of
 from embexp.config.hydra_settings import SETTINGS, Use
 from embexp.config.validate import chosen, models_at
+from embexp.specs.base import Spec
 from embexp.specs.optimizers import Schedule
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Feature, Initializer, Table
@@ -21,7 +27,7 @@ from embexp.specs.tables import Feature, Initializer, Table
 CONFIG = "config"
 """Name of the schema of whole configs: the root config, experiments, graphs."""
 _DIALECT = "http://json-schema.org/draft-07/schema#"
-_INTERPOLATION = {"type": "string", "pattern": r"^\?\?\?$|\$\{.+\}"}
+INTERPOLATION = {"type": "string", "pattern": r"^\?\?\?$|\$\{.+\}"}
 """`???`, or a text with an interpolation such as `${tables.user.dim}`."""
 _NAMES = r"^[A-Za-z*?{][A-Za-z0-9_*?{},.-]*$"
 """A name, or a pattern such as `C{1..26}` or `C*`."""
@@ -42,11 +48,13 @@ _DEFAULTS = {
     },
 }
 _KEY = re.compile(r"^( *)([A-Za-z_][\w]*):(?: |$)")
+_CHOICE = re.compile(r"^  - (?:override )?/?(?:\w+@)?([a-z_]+): [^#]*#\s*(.+)$")
+"""A line of a defaults list with a comment behind it."""
 _PLACES = {
     "table": ("tables", "name"),
     "feature": ("features", "name"),
     "initializer": ("tables", "name", "initializer"),
-    "schedule": ("optimizer", "schedule"),
+    "schedule": ("optimizer", "schedule"),  # of any optimizer
 }
 """Where a choice of a group belongs in a config, if not at the key of that name."""
 
@@ -68,9 +76,13 @@ def schema(folders: Folders, group: str = CONFIG) -> dict[str, Any]:
     if "properties" in whole:  # a single model, not a choice of several
         definitions[annotation.__name__] = whole
         whole = {"$ref": f"#/definitions/{annotation.__name__}"}
-    for (model, key), text in _descriptions(folders).items():
-        if key in (properties := definitions.get(model, {}).get("properties", {})):
-            properties[key] = {**properties[key], "description": text}
+    texts = _descriptions(folders)
+    models = [each for each in _subclasses(Spec) if each.__name__ in definitions]
+    for model in models:
+        properties = definitions[model.__name__].get("properties", {})
+        for key in properties:
+            if text := _description(model, key, texts, models):
+                properties[key] = {**properties[key], "description": text}
     definitions = {name: _partial(definition) for name, definition in definitions.items()}
     forms = [_of_file(definitions[name], whole_config=name == "RunSpec") for name in _named(whole)]
     root = forms[0] if len(forms) == 1 else {"anyOf": forms}
@@ -138,7 +150,7 @@ def _value(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of a value, which may be an interpolation."""
     shown = {key: value for key, value in schema.items() if key in ("description", "default")}
     choices = list(_choices(schema))
-    return {"anyOf": [*choices, _INTERPOLATION], **shown} if choices != [{"type": "null"}] else {**choices[0], **shown}
+    return {"anyOf": [*choices, INTERPOLATION], **shown} if choices != [{"type": "null"}] else {**choices[0], **shown}
 
 
 def _choices(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -158,14 +170,20 @@ def _choices(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _descriptions(folders: Folders) -> dict[tuple[str, str], str]:
-    """The comment of each key, by the name of its model and the key."""
+    """The comment of each key, by the name of its model and the key.
+
+    A file that explains more keys comes first: others change a few of its values, for purposes of their own. Files of
+    whole configs come last.
+    """
     found: dict[tuple[str, str], str] = {}
     files = [("", path) for path in sorted(folders.shipped.glob("*.yaml"))]
     files += [(group, path) for group, choices in folders.choices.items() for path in choices.values()]
-    for group, path in files:
+    described = [(group, path, list(comments(path))) for group, path in files]
+    described.sort(key=lambda each: (bool(each[0]) and package_of(each[1]) == "_global_", -len(each[2])))
+    for group, path, keys_and_texts in described:
         place = () if not group or package_of(path) == "_global_" else _PLACES.get(group, (group,))
         container = _nested(place, yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader) or {})
-        for keys, text in comments(path):
+        for keys, text in keys_and_texts:
             *parents, key = (*place, *keys)
             model = chosen(models_at(parents, container), at(container, ".".join(parents)))
             if model is not None:
@@ -173,14 +191,57 @@ def _descriptions(folders: Folders) -> dict[tuple[str, str], str]:
     return found
 
 
+def _description(
+    model: type[Spec], key: str, texts: Mapping[tuple[str, str], str], models: Sequence[type[Spec]]
+) -> str | None:
+    """What is known of a key: the comment in YAML, or that of another model with the same key, or the docstring.
+
+    Args:
+        texts: comments by the name of the model and the key.
+        models: those that may have the same key, from a common base.
+    """
+    if (own := texts.get((model.__name__, key))) is not None:
+        return own
+    declaring = [each for each in model.__mro__ if key in inspect.get_annotations(each)]
+    for owner in declaring:
+        for other in models:
+            if issubclass(other, owner) and key != "kind" and (text := texts.get((other.__name__, key))) is not None:
+                return text
+    return next((text for owner in declaring if (text := _attribute_docstrings(owner).get(key))), None)
+
+
+@functools.cache
+def _attribute_docstrings(model: type) -> dict[str, str]:
+    """The strings below the annotations of a class, by name; empty where its source is not there."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
+    except (OSError, TypeError):
+        return {}
+    lines = body.body if isinstance(body, ast.ClassDef) else []
+    found = {}
+    for before, line in itertools.pairwise(lines):
+        match before, line:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                found[name] = inspect.cleandoc(text)
+    return found
+
+
+def _subclasses(model: type[Spec]) -> Iterator[type[Spec]]:
+    for each in model.__subclasses__():
+        yield each
+        yield from _subclasses(each)
+
+
 def comments(path: Path) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The keys of a file with the comment above each."""
+    """The keys of a file with the comment above each; choices of its defaults list with the one behind them."""
     above: list[str] = []
     stack: list[tuple[int, str]] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.lstrip().startswith("#"):
             above.append(line.strip().lstrip("#").strip())
             continue
+        if match := _CHOICE.match(line):
+            yield (match[1],), match[2]
         if match := _KEY.match(line):
             indent, key = len(match[1]), match[2]
             stack = [*(each for each in stack if each[0] < indent), (indent, key)]
@@ -190,6 +251,7 @@ def comments(path: Path) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _nested(place: tuple[str, ...], content: Any) -> Any:
+    """What a file of choices sets, at its place in a config; an optimizer that has a schedule is one."""
     for key in reversed(place):
-        content = {key: content}
+        content = {key: content, **({"kind": "sgd"} if key == "schedule" else {})}
     return content

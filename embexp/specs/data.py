@@ -391,8 +391,11 @@ class GivenFiles(Spec):
     """Files that are divided already: those of each split. A split without files is drawn from those of train."""
 
     train: Paths
+    """The training files."""
     validation: Paths | None = None
+    """The validation files; null: examples drawn from the training files."""
     test: Paths | None = None
+    """The test files; null: examples drawn from the training files."""
 
     @property
     def parts(self) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from embexp.errors import CommandLineError, EmbexpError, UsageError
+from embexp.errors import Code, CommandLineError, ConfigError, EmbexpError, Fault, UsageError
 from embexp.specs.fields import fields, imported, path_of, tell_by
 from embexp.system import environment, interruption, machine_faults, printable
 from embexp.system.printable import print as print
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 DONE, FAILED, MISUSED = 0, 1, 2
 """Exit status: success; failure; the config or the command line is invalid."""
 INTERRUPTED = "interrupted"
+_EXPLAINED = 3
+"""Keys of an error whose explanations are named."""
 
 COMMANDS = {
     "run": "Runs an experiment, or a sweep over several (-m).",
@@ -40,6 +42,7 @@ COMMANDS = {
     "checkpoint": "Lists, compares, draws and converts checkpoints, and grows them to a longer vocabulary.",
     "vectors": "Inspects, converts, evaluates and compares vectors, and finds the nearest rows of a token.",
     "fetch": "Lists public data sets, and fetches them by name.",
+    "keys": "Explains the keys of the config: type, default, allowed values, meaning.",
     "schema": "Prints a JSON schema of the YAML files, for editors.",
     "completion": "Prints the script for completing command lines in a shell.",
 }
@@ -104,6 +107,8 @@ def _report_errors(arguments: list[str]) -> int:
         return status
     except HelpShown:
         return DONE
+    except ConfigError as error:
+        return _say(f"{error}{_explained(error.faults)}", MISUSED)
     except UsageError as error:
         return _say(str(error), MISUSED)
     except EmbexpError as error:
@@ -142,6 +147,19 @@ def _drop(stream: TextIO) -> None:
     """Leaves out what a stream has not written yet: Python would report the error again when it flushes at exit."""
     with contextlib.suppress(OSError):  # a stream without a number, in a notebook
         printable.send_nowhere(stream.fileno())
+
+
+def _explained(faults: Sequence[Fault]) -> str:
+    """A line with the commands that explain the keys of some faults; of an unknown key, those next to it."""
+    from embexp.specs.run import RunSpec  # which the fault has imported
+
+    known = RunSpec.model_fields
+    paths = [
+        fault.path.rpartition(".")[0] if fault.code in (Code.UNKNOWN_KEY, Code.KEY_OF_ANOTHER_KIND) else fault.path
+        for fault in faults
+    ]
+    commands = dict.fromkeys(f"`embexp keys {path}`" for path in paths if path.partition(".")[0] in known)
+    return f"\n  explained by {', '.join([*commands][:_EXPLAINED])}" if commands else ""
 
 
 def _say(sentence: str, status: int, *, before: str = "") -> int:
