@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from embexp.tables.optimizers import DecayShares, RowGroups
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.split import MappedTable, SplitTable
 from embexp.tables.table import EmbeddingTable
-from embexp.tables.tpu_tables import TPUTable
 from embexp.tables.variables import SINGLE, Precision
+
+if TYPE_CHECKING:
+    from embexp.tables.tpu_tables import TPUTable
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,8 @@ class TablePlan:
             hosts: number of the TPU's hosts.
             chunk_bytes: largest chunk of initial values that is read at once.
         """
+        from embexp.tables.tpu_tables import TPUTable  # with what only a TPU needs
+
         return TPUTable(
             self.name,
             self.source,
@@ -276,7 +280,7 @@ def fill_tables(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool
     return filled
 
 
-def reset_rows(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> dict[str, int]:
+def reset_rows(tables: Mapping[str, AnyTable], plans: Plans) -> dict[str, int]:
     """Gives rows that start again, and their slots, their initial values, in tables that were made eagerly.
 
     Returns:
@@ -285,7 +289,7 @@ def reset_rows(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> dict[
     counts: dict[str, int] = {}
     for name, plan in plans.items():
         table = tables[name]
-        if plan.resets is None or plan.optimizer is None or isinstance(table, TPUTable | MappedTable):
+        if plan.resets is None or plan.optimizer is None or isinstance(table, MappedTable):
             continue
         resets = plan.resets()
         for chunk in chunks(plan.source.rows, plan.source.dim, CHUNK_BYTES):

@@ -39,7 +39,6 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save
 from embexp.specs.tables import Feature, Storage, Table
 from embexp.specs.tasks import Labels, Task
-from embexp.strategies.cluster import rendezvous
 from embexp.strategies.strategy import Embeddings, Run, Strategy
 from embexp.system import digests, native
 from embexp.system.arrays import MappableRows
@@ -80,7 +79,7 @@ def execute(
     """Creates and fills all variables; closes the runtime at the end of the block."""
     initial, evaluator = initial_rows(prepared.tables), evaluator_of(prepared.spec)
     with PeakMemory() as memory, contextlib.ExitStack() as stack:
-        stack.enter_context(strategy.active(agreed(prepared, folder.path, first_step)))
+        stack.enter_context(strategy.active(partial(agreed, prepared, folder.path, first_step)))
         training = training_batches(prepared, strategy, first_step)
         execution = build(prepared, initial, training.element_spec, strategy, folder.estimator)
         stack.callback(execution.close)
@@ -123,6 +122,8 @@ def agreed(prepared: Prepared, folder: Path, first_step: int) -> Run:
         "embexp": digests.of_package()[:12],
         "fused operations": ", ".join(name for name in native.names() if native.library(name) is not None) or "none",
     }
+    from embexp.strategies.cluster import rendezvous  # which one process does not need
+
     identity = {
         rendezvous.SPEC: prepared.identity.content[:12],
         "user's code": (prepared.identity.code or "none")[:12],

@@ -16,7 +16,7 @@ import numpy as np
 
 from embexp.checkpoints import store
 from embexp.checkpoints.store import CHECKPOINT_NAME
-from embexp.data import datasets, leaks, numbers, replay, together
+from embexp.data import datasets, leaks, numbers, together
 from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
 from embexp.data.contract import Contract, FileTokens
@@ -219,6 +219,8 @@ def _with_replay(
         vocabularies: by table.
         tables: by column of ids.
     """
+    from embexp.data import replay  # which few runs need
+
     earlier_runs, path = [], parent.path
     while path is not None:
         folder = RunFolder(Path(path))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -24,10 +24,12 @@ from embexp.specs.tables import Feature
 from embexp.specs.tasks import KNOWN
 from embexp.tables.inputs import without_autograph
 from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
-from embexp.tables.tpu_tables import TPUTable
 from embexp.training.loop import Runtime
-from embexp.training.one_vs_all import Part
 from embexp.training.step import Assembly, ReplicaBatch, Replication, relations_of
+
+if TYPE_CHECKING:
+    from embexp.tables.tpu_tables import TPUTable
+    from embexp.training.one_vs_all import Part
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,11 @@ class Strategy(Replication, ABC):
         """
         return contextlib.nullcontext()
 
-    def active(self, run: Run | None = None) -> AbstractContextManager[Any]:
+    def active(self, run: Callable[[], Run] | None = None) -> AbstractContextManager[Any]:
         """A context in which the devices exist; variables are made and steps run only inside.
 
         Args:
-            run: what is to be run; None: steps are only traced or timed.
+            run: returns what is to be run, for those who must agree on it; None: steps are only traced or timed.
         """
         return contextlib.nullcontext()
 
@@ -155,6 +157,8 @@ class Strategy(Replication, ABC):
 
     def part(self, feature: str, rows: int) -> Part:
         """Of a feature's first rows, so many, those that this process has: all."""
+        from embexp.training.one_vs_all import Part  # which most models don't need
+
         return Part.whole(rows)
 
     def share(self, batch_size: int) -> slice | None:

@@ -70,7 +70,7 @@ class TPUStrategy(Replicated):
         self.devices, self.notes, self.pipelined = tuple(devices), tuple(notes), pipelined
 
     @contextlib.contextmanager
-    def active(self, run: Run | None = None) -> Iterator[None]:
+    def active(self, run: Callable[[], Run] | None = None) -> Iterator[None]:
         """A context in which the TPU is connected.
 
         Raises:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
@@ -17,7 +17,9 @@ from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN, RELATION
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import EmbeddingBackend
 from embexp.training import models
-from embexp.training.one_vs_all import Part, block_rows, standings
+
+if TYPE_CHECKING:
+    from embexp.training.one_vs_all import Part
 
 _STRIDE = 506_952_115
 """Distance between the seeds of neighbouring replicas: 2^32 / golden ratio, modulo 2^31 - 2.
@@ -241,6 +243,8 @@ class Step:
         return logits if several else tf.reshape(logits, [-1])
 
     def _standings(self, batch: ReplicaBatch, entities: int) -> Any:
+        from embexp.training.one_vs_all import block_rows, standings  # which most models don't need
+
         inputs = models.inputs(self.backend.activations(), batch.dense)
 
         def score(start: int, stop: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from embexp.errors import EmbexpError
@@ -29,7 +30,7 @@ def follow(spec: RunSpec) -> int:
     assert isinstance(strategy, MultiWorker)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
         prepared = prepare(spec, reading=strategy.reading)
-        with strategy.active(agreed(prepared, Path.cwd(), first_step=0)):
+        with strategy.active(partial(agreed, prepared, Path.cwd(), first_step=0)):
             batches = training_batches(prepared, strategy, int(strategy.told["first_step"]))
             # Worker 0 restores what is to be restored, and sends it.
             fresh = replace(prepared, restored=None, dense=None)

@@ -96,7 +96,7 @@ class MultiWorker(Strategy):
         return reading.together(self._spec, self.place, facts)
 
     @contextlib.contextmanager
-    def active(self, run: Run | None = None) -> Iterator[None]:
+    def active(self, run: Callable[[], Run] | None = None) -> Iterator[None]:
         """Within the block, all workers are there; at its end they end.
 
         Raises:
@@ -110,9 +110,9 @@ class MultiWorker(Strategy):
                 " new process"
             )
         if self.place.worker:
-            yield from self._following(run)
+            yield from self._following(run())
         else:
-            yield from self._leading(run)
+            yield from self._leading(run())
 
     def _leading(self, run: Run) -> Iterator[None]:
         spec, started = self._spec, None
