@@ -33,7 +33,7 @@ from embexp.config.messages import Caller, as_override, format_value, in_quotes
 from embexp.config.named_code import OWN_MODULES, Given, Permission
 from embexp.config.patterns import Expansion
 from embexp.errors import Code, CombinationFault, ConfigError, Fault, UsageError
-from embexp.specs import arguments, fields, run, tasks, tracking
+from embexp.specs import arguments, claims, fields, run, tasks, tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.specs.transforms import in_short, replaced
@@ -43,6 +43,7 @@ from embexp.system.stores import is_url
 
 _OWN_LAUNCHER = "embexp"
 _EXISTING = "output.existing"
+_EXPECT = "expect"
 CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint", "tracking")
 """Settings of a recorded run that may change: its length, and those that change no result."""
 RESUMED = "a run is resumed with the settings that it began with"
@@ -363,7 +364,10 @@ def check_container(
 
 
 def _written_out(container: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with the transforms of pretrained files written out; says once what `project` is called now."""
+    """A config with the transforms of pretrained files, and what it claims, written out.
+
+    Says once what `project` is called now.
+    """
 
     def changed(holder: Any, path: str) -> Any:
         if not isinstance(holder, Mapping) or not isinstance(before := holder.get("pretrained"), Mapping):
@@ -374,6 +378,8 @@ def _written_out(container: Mapping[str, Any]) -> dict[str, Any]:
         return {**holder, "pretrained": after}
 
     found = dict(changed(container, "pretrained"))
+    if _EXPECT in found:
+        found[_EXPECT] = claims.nested(found[_EXPECT])
     if isinstance(tables := found.get("tables"), Mapping):
         found["tables"] = {name: changed(table, f"tables.{name}.pretrained") for name, table in tables.items()}
     return found
@@ -430,6 +436,7 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
     chosen = [each for each in parsed if overrides.is_selection(loader.folders, each)]
     config, selections, rejected = overrides.select(loader, overrides.with_additions(loader, chosen))
     lifted = overrides.lift(loader, selections, config)
+    _nest_claims(config)
     faults += [*rejected, *lifted.values()]
     applied: list[Override] = []
     added: set[str] = set()
@@ -491,6 +498,13 @@ def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictCo
     if not any(_OF_THE_APP.search(str(written.get(kind))) for kind in (*named_code.NODES[1:], "run", "sweep")):
         loader.hydra_faults[key] = tuple(found)
     return found
+
+
+def _nest_claims(config: DictConfig) -> None:
+    """Has `expect` of files by split and metric, so that an override names a part of it: `expect.test.auc.within`."""
+    if OmegaConf.is_dict(written := config.get(_EXPECT)) and any("." in str(key) for key in written):
+        with open_dict(config):
+            config[_EXPECT] = claims.nested(OmegaConf.to_container(written))
 
 
 def _of_data(override: Override) -> bool:

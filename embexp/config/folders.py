@@ -31,6 +31,8 @@ from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs import fields
 from embexp.system import user_code
 
+EXPERIMENT = "experiment"
+"""The group of experiments."""
 _MOST_FILES = 20_000
 """Files and folders that a folder of configs may hold: looking at all of a disk would take minutes."""
 
@@ -68,13 +70,18 @@ class Folders:
 
     @functools.cached_property
     def choices(self) -> Mapping[str, Mapping[str, Path]]:
-        """Files by choice, by group, both in alphabetical order, as they are at first. Without Hydra's own groups."""
+        """Files by choice, by group, both in alphabetical order, as they are at first. Without Hydra's own groups.
+
+        Experiments may be in folders of their group: `experiment=published/umls`.
+        """
         found: dict[str, dict[str, Path]] = {}
         for folder in reversed(self.in_order):
             for path in _yaml_files(folder):
-                group = path.parent.relative_to(folder).as_posix()
-                if group.split("/")[0] != "hydra":
-                    found.setdefault(group, {})[path.stem] = path
+                name = path.relative_to(folder).with_suffix("")
+                top = name.parts[0]
+                group = top if top == EXPERIMENT else name.parent.as_posix()
+                if top != "hydra":
+                    found.setdefault(group, {})[name.relative_to(group).as_posix()] = path
         return {group: dict(sorted(found[group].items())) for group in sorted(found)}
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from embexp.records.folder import json_object
+from embexp.specs.claims import sentence
 from embexp.system import terminal
 
 _FILES = {
@@ -62,6 +63,7 @@ class Results:
         yield from self._restored()
         tables = self._metrics(options), self._confusion(options), self._tables(options), self._pretrained(options)
         yield from spaced([table for table in tables if table is not None], options)
+        yield from claims(self.summary)
         lines = (*continued(self.summary), *divided(self.summary), *fits(self.summary), *fused(self.summary))
         yield from map(Text, lines)
         yield from files(self.directory, self._existing())
@@ -173,6 +175,12 @@ def warnings(summary: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text.assemble(("warning: ", "bold yellow"), str(warning))
 
 
+def claims(summary: Mapping[str, Any]) -> Iterator[Text]:
+    """A line for each claim that the config makes of the results, red where it is not met."""
+    for each in summary.get("claims") or ():
+        yield Text(sentence(each), "" if each["met"] else "bold red")
+
+
 def fits(summary: Mapping[str, Any]) -> Iterator[str]:
     """A line for each baseline that was fitted to a sample, or evaluated on one."""
     for name, fit in (summary.get("baseline_fits") or {}).items():
@@ -235,7 +243,7 @@ def run_as_html(summary: Mapping[str, Any], directory: Path) -> str:
     cells = zip(*rows, strict=True)
     pairs = enumerate(zip(headings, cells, strict=False))
     columns = [grid.Column(heading, each, right=place > 0) for place, (heading, each) in pairs]
-    below = [*fits(summary), *(f"warning: {warning}" for warning in summary.get("warnings") or ())]
+    below = [*map(str, claims(summary)), *fits(summary), *(f"warning: {warning}" for warning in summary.get("warnings") or ())]
     lines = [f"<p>{escape(line)}</p>" for line in (run_as_text(summary, directory), *below)]
     return f"<div>{lines[0]}{grid.as_html(columns) if columns else ''}{''.join(lines[1:])}</div>"
 

@@ -17,7 +17,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs.evaluations import Evaluated
 from embexp.runs.execute import Started, label_deviation
 from embexp.runs.prepare import Prepared
-from embexp.specs import tasks
+from embexp.specs import claims, tasks
 from embexp.specs.base import Note, merged, summarize_names
 from embexp.specs.tasks import CANDIDATES
 from embexp.strategies.strategy import Strategy
@@ -98,6 +98,13 @@ def _resumptions(ended: Ended, progress: Progress) -> Mapping[str, Any]:
     return {"resumed_at": list(ended.resumed_at)} if ended.resumed_at else {}
 
 
+def _claims(ended: Ended, progress: Progress) -> Mapping[str, Any]:
+    expected = ended.prepared.spec.expect
+    if not expected or ended.outcome.status == "interrupted":
+        return {}
+    return {"claims": claims.checked(expected, ended.evaluated.final)}
+
+
 _CONTRIBUTORS: Sequence[Callable[[Ended, Progress], Mapping[str, Any]]] = (
     _fits,
     _vectors,
@@ -105,6 +112,7 @@ _CONTRIBUTORS: Sequence[Callable[[Ended, Progress], Mapping[str, Any]]] = (
     _fused_operations,
     _resumptions,
     _parent,
+    _claims,
 )
 """What adds keys to a summary; those under `warnings` are added to the others."""
 

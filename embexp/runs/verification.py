@@ -252,7 +252,7 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
     It saves checkpoints after the steps of those that the record has, and ends where the recorded one was interrupted.
     """
     # What changes no result is left at its default, but for what the comparison needs.
-    others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint"}
+    others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint", "expect"}
     defaults = {name: RunSpec.model_fields[name].default for name in others}
     spec = folder.recorded_spec().model_copy(update=defaults)
     less = {"tensorboard": False, "plots": False, "baselines": False, "vectors": VectorTests()}

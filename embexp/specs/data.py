@@ -309,6 +309,11 @@ class Split(Spec):
         """Whether there is a validation split."""
         return self.validation > 0
 
+    @property
+    def tests(self) -> bool:
+        """Whether there is a test split."""
+        return self.test > 0 or self.kind in (SplitKind.LEAVE_ONE_OUT, SplitKind.FOLDS)
+
 
 class Source(Choice):
     """Keys of every source. Each also has a `label_column`, None if it has no labels."""
@@ -471,6 +476,11 @@ class DividedData(Source):
     def validates(self) -> bool:
         """Whether there is a validation split."""
         return self.split.validates or "validation" in self.given
+
+    @property
+    def tests(self) -> bool:
+        """Whether there is a test split."""
+        return self.split.tests or "test" in self.given
 
     @property
     def time_column(self) -> str | None:

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from embexp.errors import CombinationFault, Fault, UsageError
-from embexp.specs import fields, inits, tasks
+from embexp.specs import claims, fields, inits, tasks
 from embexp.specs.base import (
     FUNCTION,
     Choice,
@@ -33,6 +33,7 @@ from embexp.specs.base import (
     where_known,
 )
 from embexp.specs.data import DATE_PARTS, SOURCES, with_paths
+from embexp.specs.claims import Expected
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.models import MLP, ChosenMetric, CustomLoss, KerasModel, LossOfTask, chosen_metrics
@@ -93,6 +94,10 @@ class RunSpec(Spec):
         ),
     ] = Field(default_factory=dict)
     """Metrics of all splits in addition to those of the task, by name."""
+    expect: Annotated[dict[str, dict[str, Expected]], BeforeValidator(claims.nested)] = Field(
+        default_factory=dict, exclude_if=lambda given: not given
+    )
+    """What is claimed of the results, by split and metric."""
     recommendation: Recommendation = Field(default_factory=lambda: Recommendation.model_construct())
     optimizer: TableOptimizer
     dense_optimizer: DenseOptimizer
@@ -319,6 +324,7 @@ class RunSpec(Spec):
             _no_predictions(self),
             lambda: _several_labels(self),
             for_each(lambda: self.metrics, lambda name: _no_metric(self, name)),
+            lambda: claims.faults(self),
         )
 
 

@@ -230,7 +230,8 @@ def _values(folders: Folders, found: Outline, key: str, value: str) -> Iterable[
     from embexp.config.folders import at
 
     earlier, group, present = value[: value.rfind(",") + 1], key.partition("@")[0], at(found.values, key)
-    known = {path.stem for folder in folders.in_order for path in (folder / group).glob("*.yaml")} if group else set()
+    places = [folder / group for folder in folders.in_order] if group else []
+    known = {path.relative_to(place).with_suffix("").as_posix() for place in places for path in place.rglob("*.yaml")}
     if group in ("hydra/job_logging", "hydra/hydra_logging"):
         known |= {"none", "default", "disabled"}
     if group == "hydra/sweeper":

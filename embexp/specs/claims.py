@@ -1,0 +1,172 @@
+"""`expect`: what a config claims of the results of its run, and whether the results meet it.
+
+A claim is about a metric of a split: `test: {auc: {value: 0.928, within: 0.005, source: …}}`. It changes nothing that is
+computed, and is no part of `run_id`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, model_validator
+
+from embexp.errors import Fault
+from embexp.specs import tasks
+from embexp.specs.base import NonNegative, Number, Spec, broken, is_null
+from embexp.specs.studies import NoStudy
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+
+SPLITS = ("validation", "test")
+"""The splits that have metrics of the final values."""
+_NUMBERS = ("value", "within", "at_least", "at_most")
+_DECIMALS = 4
+
+
+class Expected(Spec):
+    """What a metric is claimed to be: a value with a tolerance, or bounds."""
+
+    value: Number | None = Field(default=None, exclude_if=is_null)
+    within: NonNegative | None = Field(default=None, exclude_if=is_null)
+    """How far from `value` the metric may be, in its unit."""
+    at_least: Number | None = Field(default=None, exclude_if=is_null)
+    at_most: Number | None = Field(default=None, exclude_if=is_null)
+    source: Annotated[str, Field(max_length=1_000)] | None = Field(default=None, exclude_if=is_null)
+    """Where the claim is from, such as a page, a paper or a commit."""
+
+    @model_validator(mode="after")
+    def _is_claim(self) -> Expected:
+        bounds = self.at_least is not None or self.at_most is not None
+        if (self.value is None) != (self.within is None):
+            which = "within" if self.within is None else "value"
+            raise broken("value and within belong together", "value", "within", such_as=f"{which}=…")
+        if self.value is not None and bounds:
+            raise broken("it is a value with a tolerance, or bounds: not both", *_NUMBERS)
+        if self.value is None and not bounds:
+            raise broken("it claims nothing", *_NUMBERS, such_as="value=… and within=…, at_least=… or at_most=…")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise broken("at_least must not be greater than at_most", "at_least", "at_most")
+        return self
+
+
+Claims = Mapping[str, Mapping[str, Expected]]
+"""By split and metric."""
+
+
+def nested(value: object) -> object:
+    """Claims by split and metric, from those that are written `test.auc: …`; null as none."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        return value
+    found: dict[Any, Any] = {}
+    for key, each in value.items():
+        split, dot, metric = str(key).partition(".")
+        of_split = {metric: each} if dot else each
+        before = found.get(split)
+        found[split] = {**before, **of_split} if isinstance(before, dict) and isinstance(of_split, Mapping) else of_split
+    return found
+
+
+def faults(spec: RunSpec) -> Iterator[Fault]:
+    """Claims about a split or a metric that the run does not have."""
+    if not spec.expect:
+        return
+    if not isinstance(spec.study, NoStudy):
+        rule = f"it is about the metrics of one run, and study={spec.study.kind} has several"
+        yield Fault("expect", ", ".join(spec.expect), rule, "set expect=null")
+        return
+    without = tuple(name for name, there in (("validation", "validates"), ("test", "tests")) if not _has(spec, there))
+    for split, claims in spec.expect.items():
+        path = f"expect.{split}"
+        if split not in SPLITS:
+            near = difflib.get_close_matches(split, SPLITS, n=1)
+            rule = f"the splits with metrics of the end are {' and '.join(SPLITS)}"
+            yield Fault(path, repr(split), rule, f"did you mean {near[0]!r}?" if near else f"remove it: ~{path}")
+        elif split in without:
+            rule = f"the data have no {split} split"
+            yield Fault(path, ", ".join(claims), rule, f"remove it, ~{path}, or have data.split draw one")
+        else:
+            yield from _unknown_metrics(spec, path, claims)
+
+
+def _has(spec: RunSpec, property_of_data: str) -> bool:
+    return bool(getattr(spec.data, property_of_data, True))
+
+
+def _unknown_metrics(spec: RunSpec, path: str, names: Iterable[str]) -> Iterator[Fault]:
+    known = tasks.metrics_of(spec.task, spec.task.cutoffs_of(spec), spec.further_metrics)
+    for name in names:
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name, known, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"remove it: ~{path}.{name}"
+        if name in tasks.keys(spec.task):
+            remedy = f"have it measured: metrics=[{','.join([*spec.metrics, name])}]"
+        yield Fault(f"{path}.{name}", repr(name), f"the metrics of this run are {', '.join(known)}", remedy)
+
+
+def checked(claims: Claims, metrics: Mapping[str, Mapping[str, float | None]]) -> list[dict[str, Any]]:
+    """Each claim with what was found, as summary.json has it.
+
+    Args:
+        metrics: by split and name; of a sweep over seeds, the means.
+
+    Returns:
+        Of each claim `split`, `metric`, `found` (null: not measured, or not finite), `met`, and the claim's own keys.
+    """
+    lines = []
+    for split, of_split in claims.items():
+        for metric, expected in of_split.items():
+            found = (metrics.get(split) or {}).get(metric)
+            found = found if found is not None and math.isfinite(found) else None
+            met = found is not None and is_met(expected, found)
+            lines.append(
+                {"split": split, "metric": metric, "found": found, "met": met, **expected.model_dump(exclude_none=True)}
+            )
+    return lines
+
+
+def is_met(expected: Expected, found: float) -> bool:
+    """Whether a number meets a claim, compared in decimals: 0.932 is within 0.004 of 0.928."""
+    number = _decimal(found)
+    if expected.value is not None and expected.within is not None:
+        return abs(number - _decimal(expected.value)) <= _decimal(expected.within)
+    low, high = expected.at_least, expected.at_most
+    return (low is None or number >= _decimal(low)) and (high is None or number <= _decimal(high))
+
+
+def _decimal(number: float) -> Decimal:
+    return Decimal(repr(float(number)))
+
+
+def claim_text(line: Mapping[str, Any]) -> str:
+    """A claim in words, such as `0.928 ± 0.005` or `at least 0.92`.
+
+    Args:
+        line: of `checked`.
+    """
+    if "value" in line:
+        return f"{line['value']:g} ± {line['within']:g}"
+    words = {"at_least": "at least", "at_most": "at most"}
+    return " and ".join(f"{text} {line[key]:g}" for key, text in words.items() if key in line)
+
+
+def found_text(line: Mapping[str, Any]) -> str:
+    """What was found, with a digit more than the claim has."""
+    if line["found"] is None:
+        return "not measured"
+    written = [_decimal(line[key]).as_tuple().exponent for key in _NUMBERS if key in line]
+    return f"{line['found']:.{max(_DECIMALS, *(1 - each for each in written if isinstance(each, int)))}f}"
+
+
+def sentence(line: Mapping[str, Any]) -> str:
+    """A line for people: metric, what was found, what was expected, whether that is met, and the source."""
+    met = "met" if line["met"] else "NOT MET"
+    source = f" ({line['source']})" if line.get("source") else ""
+    return f"{line['split']} {line['metric']} {found_text(line)}, expected {claim_text(line)}: {met}{source}"
