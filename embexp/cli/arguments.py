@@ -169,9 +169,14 @@ def add_allow_code(parser: Parser) -> None:
 
 def add_config_arguments(parser: Parser) -> None:
     """Adds the arguments of commands that compose a config."""
-    add_allow_code(parser)
+    add_config_folders(parser)
     parser.add_argument("overrides", nargs="*")
     parser.switches("-m", "--multirun", "-r", "--run")
+
+
+def add_config_folders(parser: Parser) -> None:
+    """Adds the options that say where configs are, and what code they may name."""
+    add_allow_code(parser)
     parser.add_argument("-cd", "--config-dir")
     parser.add_argument("-cp", "--config-path")
     parser.add_argument("-cn", "--config-name", default="config")

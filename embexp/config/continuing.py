@@ -89,7 +89,9 @@ def continued(
 def _of_parent(recorded: Mapping[str, Any], parent: Path, data: Sequence[str]) -> dict[str, Any]:
     """The parent's spec with rows, dense part and contract from the parent, and with other data."""
     path = os.path.abspath(parent)
-    found = {key: value for key, value in recorded.items() if key not in ("restore", "study", "sweep", "seeds")}
+    found = {
+        key: value for key, value in recorded.items() if key not in ("restore", "study", "sweep", "seeds", "expect")
+    }
     found["parent"] = {**Parent().model_dump(mode="json"), **recorded.get("parent", {}), "path": path}
     found["pretrained"] = {"kind": "checkpoint", "path": path}
     found["tables"] = {name: {**table, "pretrained": None} for name, table in recorded["tables"].items()}

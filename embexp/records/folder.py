@@ -20,6 +20,7 @@ from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageE
 from embexp.records import inventory
 from embexp.specs import fields, studies
 from embexp.specs.base import named_code
+from embexp.specs.claims import Claim
 from embexp.specs.run import RunSpec, not_allowed, recorded
 from embexp.specs.studies import NoStudy
 from embexp.system import files, locks, user_code
@@ -467,6 +468,7 @@ class _Summary(_Part):
     tables: dict[str, _Table] | None = None
     drift: dict[str, dict[str, Any]] | None = None
     restored: _Restored | None = None
+    claims: list[Claim] | None = None
     warnings: list[str] | None = None
 
 

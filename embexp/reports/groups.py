@@ -53,14 +53,18 @@ def groups(records: Sequence[Record], compared: Sequence[str]) -> list[Group]:
     result), and their data has the same content. Of two runs with the same seed and fold, which have the same values,
     the first counts.
     """
-    by_setting: dict[str, dict[str, Record]] = {}
-    for record in records:
-        by_setting.setdefault(_setting(record), {}).setdefault(repetition(record), record)
-    if all(len(runs) < 2 for runs in by_setting.values()):
+    settings = by_setting(records)
+    if all(len(runs) < 2 for runs in settings):
         return []
-    return [
-        Group(tuple(runs.values()), estimates(_samples(list(runs.values()), compared))) for runs in by_setting.values()
-    ]
+    return [Group(tuple(runs), estimates(_samples(runs, compared))) for runs in settings]
+
+
+def by_setting(records: Sequence[Record]) -> list[list[Record]]:
+    """The runs of each setting, see `groups`, in the order of their first run."""
+    found: dict[str, dict[str, Record]] = {}
+    for record in records:
+        found.setdefault(_setting(record), {}).setdefault(repetition(record), record)
+    return [list(runs.values()) for runs in found.values()]
 
 
 def of_setting(key: str) -> bool:

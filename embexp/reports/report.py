@@ -25,6 +25,7 @@ from embexp.records.folder import LEDGER, RESULTS, finite
 from embexp.records.outputs import PAGE, PAGE_MARK, Output, output
 from embexp.reports import grid
 from embexp.reports import groups as grouping
+from embexp.reports.claims import checked
 from embexp.reports.collected import collect, varying
 from embexp.reports.grid import Column
 from embexp.reports.groups import CONFIDENCE, FEW, REPEATS, Group, of_setting
@@ -312,7 +313,14 @@ def tabulate(
         best=ranked[0] if has_best else None,
         groups=tuple(repeated),
         tested=tested,
-        notes=(*notes, *_other_data(results), *doubts, *_inert(selected), *_changed_tables(selected)),
+        notes=(
+            *notes,
+            *_other_data(results),
+            *doubts,
+            *_inert(selected),
+            *_changed_tables(selected),
+            *_claims(results),
+        ),
     )
 
 
@@ -403,6 +411,16 @@ def _inert(records: Sequence[Record]) -> Iterator[str]:
             without.setdefault(key, []).append(record)
     for key, runs in without.items():
         yield f"{key} has no effect in {_named(runs)}, whose choices have no such setting"
+
+
+def _claims(records: Sequence[Record]) -> Iterator[str]:
+    """A line for each claim that a setting, in the mean over its repetitions, does not meet, and how many are met."""
+    claiming = [record for record in records if any(key.startswith("expect.") for key in record.settings)]
+    found = [(each.name, claim) for each in checked(claiming) for claim in each.claims]
+    missed = [f"{name}: {claim}" for name, claim in found if not claim.met]
+    yield from missed[:_MOST]
+    if found:
+        yield f"{len(found) - len(missed)} of {len(found)} claims are met"
 
 
 def _metric_names(records: Sequence[Record]) -> list[str]:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from embexp.records.folder import json_object
-from embexp.specs.claims import sentence
+from embexp.specs.claims import Claim
 from embexp.system import terminal
 
 _FILES = {
@@ -177,8 +177,8 @@ def warnings(summary: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def claims(summary: Mapping[str, Any]) -> Iterator[Text]:
     """A line for each claim that the config makes of the results, red where it is not met."""
-    for each in summary.get("claims") or ():
-        yield Text(sentence(each), "" if each["met"] else "bold red")
+    for each in map(Claim.model_validate, summary.get("claims") or ()):
+        yield Text(str(each), "" if each.met else "bold red")
 
 
 def fits(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -243,7 +243,11 @@ def run_as_html(summary: Mapping[str, Any], directory: Path) -> str:
     cells = zip(*rows, strict=True)
     pairs = enumerate(zip(headings, cells, strict=False))
     columns = [grid.Column(heading, each, right=place > 0) for place, (heading, each) in pairs]
-    below = [*map(str, claims(summary)), *fits(summary), *(f"warning: {warning}" for warning in summary.get("warnings") or ())]
+    below = [
+        *map(str, claims(summary)),
+        *fits(summary),
+        *(f"warning: {warning}" for warning in summary.get("warnings") or ()),
+    ]
     lines = [f"<p>{escape(line)}</p>" for line in (run_as_text(summary, directory), *below)]
     return f"<div>{lines[0]}{grid.as_html(columns) if columns else ''}{''.join(lines[1:])}</div>"
 

@@ -102,7 +102,7 @@ def _claims(ended: Ended, progress: Progress) -> Mapping[str, Any]:
     expected = ended.prepared.spec.expect
     if not expected or ended.outcome.status == "interrupted":
         return {}
-    return {"claims": claims.checked(expected, ended.evaluated.final)}
+    return {"claims": [each.model_dump(mode="json") for each in claims.checked(expected, ended.evaluated.final)]}
 
 
 _CONTRIBUTORS: Sequence[Callable[[Ended, Progress], Mapping[str, Any]]] = (

@@ -1,7 +1,7 @@
 """`expect`: what a config claims of the results of its run, and whether the results meet it.
 
-A claim is about a metric of a split: `test: {auc: {value: 0.928, within: 0.005, source: …}}`. It changes nothing that is
-computed, and is no part of `run_id`.
+A claim is about a metric of a split: `test: {auc: {value: 0.928, within: 0.005, source: …}}`. It changes nothing that
+is computed, and is no part of `run_id`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from embexp.errors import Fault
 from embexp.specs import tasks
@@ -69,7 +69,9 @@ def nested(value: object) -> object:
         split, dot, metric = str(key).partition(".")
         of_split = {metric: each} if dot else each
         before = found.get(split)
-        found[split] = {**before, **of_split} if isinstance(before, dict) and isinstance(of_split, Mapping) else of_split
+        found[split] = (
+            {**before, **of_split} if isinstance(before, dict) and isinstance(of_split, Mapping) else of_split
+        )
     return found
 
 
@@ -111,29 +113,57 @@ def _unknown_metrics(spec: RunSpec, path: str, names: Iterable[str]) -> Iterator
         yield Fault(f"{path}.{name}", repr(name), f"the metrics of this run are {', '.join(known)}", remedy)
 
 
-def checked(claims: Claims, metrics: Mapping[str, Mapping[str, float | None]]) -> list[dict[str, Any]]:
-    """Each claim with what was found, as summary.json has it.
+class Claim(Expected):
+    """A claim about a metric of a run, with what was found; as summary.json has it under `claims`."""
+
+    model_config = ConfigDict(extra="allow")  # a later version may have recorded more
+
+    split: str
+    metric: str
+    found: Number | None
+    """None: it was not measured, or is not finite."""
+    met: bool
+
+    @property
+    def expected(self) -> str:
+        """What is claimed, such as `0.928 ± 0.005` or `at least 0.92`."""
+        if self.value is not None:
+            return f"{self.value:g} ± {self.within:g}"
+        bounds = {"at least": self.at_least, "at most": self.at_most}
+        return " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)
+
+    @property
+    def measured(self) -> str:
+        """What was found, with a digit more than the claim has."""
+        if self.found is None:
+            return "not measured"
+        given = [each for each in (self.value, self.within, self.at_least, self.at_most) if each is not None]
+        return f"{self.found:.{max(_DECIMALS, *(1 + _digits(each) for each in given))}f}"
+
+    def __str__(self) -> str:
+        source = f" ({self.source})" if self.source else ""
+        met = "met" if self.met else "NOT MET"
+        return f"{self.split} {self.metric} {self.measured}, expected {self.expected}: {met}{source}"
+
+
+def checked(claims: Claims, metrics: Mapping[str, Mapping[str, float | None]]) -> list[Claim]:
+    """Each claim with what was found.
 
     Args:
-        metrics: by split and name; of a sweep over seeds, the means.
-
-    Returns:
-        Of each claim `split`, `metric`, `found` (null: not measured, or not finite), `met`, and the claim's own keys.
+        metrics: by split and name; of repetitions, the means.
     """
-    lines = []
+    found = []
     for split, of_split in claims.items():
         for metric, expected in of_split.items():
-            found = (metrics.get(split) or {}).get(metric)
-            found = found if found is not None and math.isfinite(found) else None
-            met = found is not None and is_met(expected, found)
-            lines.append(
-                {"split": split, "metric": metric, "found": found, "met": met, **expected.model_dump(exclude_none=True)}
-            )
-    return lines
+            number = (metrics.get(split) or {}).get(metric)
+            number = number if number is not None and math.isfinite(number) else None
+            met = number is not None and is_met(expected, number)
+            found.append(Claim(split=split, metric=metric, found=number, met=met, **expected.model_dump()))
+    return found
 
 
 def is_met(expected: Expected, found: float) -> bool:
-    """Whether a number meets a claim, compared in decimals: 0.932 is within 0.004 of 0.928."""
+    """Whether a number meets a claim, compared as decimals: 0.932 is within 0.004 of 0.928."""
     number = _decimal(found)
     if expected.value is not None and expected.within is not None:
         return abs(number - _decimal(expected.value)) <= _decimal(expected.within)
@@ -145,28 +175,7 @@ def _decimal(number: float) -> Decimal:
     return Decimal(repr(float(number)))
 
 
-def claim_text(line: Mapping[str, Any]) -> str:
-    """A claim in words, such as `0.928 ± 0.005` or `at least 0.92`.
-
-    Args:
-        line: of `checked`.
-    """
-    if "value" in line:
-        return f"{line['value']:g} ± {line['within']:g}"
-    words = {"at_least": "at least", "at_most": "at most"}
-    return " and ".join(f"{text} {line[key]:g}" for key, text in words.items() if key in line)
-
-
-def found_text(line: Mapping[str, Any]) -> str:
-    """What was found, with a digit more than the claim has."""
-    if line["found"] is None:
-        return "not measured"
-    written = [_decimal(line[key]).as_tuple().exponent for key in _NUMBERS if key in line]
-    return f"{line['found']:.{max(_DECIMALS, *(1 - each for each in written if isinstance(each, int)))}f}"
-
-
-def sentence(line: Mapping[str, Any]) -> str:
-    """A line for people: metric, what was found, what was expected, whether that is met, and the source."""
-    met = "met" if line["met"] else "NOT MET"
-    source = f" ({line['source']})" if line.get("source") else ""
-    return f"{line['split']} {line['metric']} {found_text(line)}, expected {claim_text(line)}: {met}{source}"
+def _digits(number: float) -> int:
+    """How many decimals a number is written with."""
+    exponent = _decimal(number).as_tuple().exponent
+    return -exponent if isinstance(exponent, int) else 0

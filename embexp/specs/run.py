@@ -32,8 +32,8 @@ from embexp.specs.base import (
     union,
     where_known,
 )
-from embexp.specs.data import DATE_PARTS, SOURCES, with_paths
 from embexp.specs.claims import Expected
+from embexp.specs.data import DATE_PARTS, SOURCES, with_paths
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.models import MLP, ChosenMetric, CustomLoss, KerasModel, LossOfTask, chosen_metrics

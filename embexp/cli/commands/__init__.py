@@ -34,6 +34,7 @@ COMMANDS = {
     "sweep": "Cancels the jobs of a sweep, here or on a cluster.",
     "report": "Compares runs and sweeps: a table, and a page to browse them.",
     "verify": "Repeats a finished run from its record, and compares the results bit for bit.",
+    "check": "Runs experiments, or takes finished runs, and checks what they claim of their results.",
     "diff": "Shows what differs between two runs: specs, circumstances, metrics, rows of tables.",
     "evaluate": "Evaluates a finished run on its own or on other data.",
     "predict": "Writes the predictions of a finished run for a file.",

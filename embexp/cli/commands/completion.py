@@ -169,6 +169,9 @@ def _candidates(before: Sequence[str], word: str) -> Iterable[str]:
         return {*_OPTION.findall(text), "--help"}
     if before and (choices := re.search(rf"[\[ ]{re.escape(before[-1])} ([\w-]+(?:\|[\w-]+)+)", text)):
         return choices[1].split("|")
+    if command == "check":
+        experiments = (each.removeprefix("experiment=") for each in _overrides(before, f"experiment={word}"))
+        return [*_overrides(before, word), *experiments, *files(word)]
     return _overrides(before, word) if command in _COMPOSING else files(word)
 
 
