@@ -59,20 +59,20 @@ Claims = Mapping[str, Mapping[str, Expected]]
 
 
 def nested(value: object) -> object:
-    """Claims by split and metric, from those that are written `test.auc: …`; null as none."""
+    """Claims by split and metric, from those that are written `test.auc: …`; null, also for one of them, is none."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
         return value
-    found: dict[Any, Any] = {}
+    found: dict[str, Any] = {}
     for key, each in value.items():
         split, dot, metric = str(key).partition(".")
         of_split = {metric: each} if dot else each
-        before = found.get(split)
-        found[split] = (
-            {**before, **of_split} if isinstance(before, dict) and isinstance(of_split, Mapping) else of_split
-        )
-    return found
+        if isinstance(of_split, Mapping) and isinstance(before := found.get(split, {}), dict):
+            found[split] = before | {name: claim for name, claim in of_split.items() if claim is not None}
+        elif of_split is not None:
+            found[split] = of_split
+    return {split: of_split for split, of_split in found.items() if of_split != {}}
 
 
 def faults(spec: RunSpec) -> Iterator[Fault]:
@@ -81,7 +81,7 @@ def faults(spec: RunSpec) -> Iterator[Fault]:
         return
     if not isinstance(spec.study, NoStudy):
         rule = f"it is about the metrics of one run, and study={spec.study.kind} has several"
-        yield Fault("expect", ", ".join(spec.expect), rule, "set expect=null")
+        yield Fault("expect", ", ".join(spec.expect), rule, "set expect=null", fix=("expect=null",))
         return
     without = tuple(name for name, there in (("validation", "validates"), ("test", "tests")) if not _has(spec, there))
     for split, claims in spec.expect.items():
@@ -89,10 +89,11 @@ def faults(spec: RunSpec) -> Iterator[Fault]:
         if split not in SPLITS:
             near = difflib.get_close_matches(split, SPLITS, n=1)
             rule = f"the splits with metrics of the end are {' and '.join(SPLITS)}"
-            yield Fault(path, repr(split), rule, f"did you mean {near[0]!r}?" if near else f"remove it: ~{path}")
+            remedy = f"did you mean {near[0]!r}?" if near else f"remove it: ~{path}"
+            yield Fault(path, repr(split), rule, remedy, fix=() if near else (path,))
         elif split in without:
             rule = f"the data have no {split} split"
-            yield Fault(path, ", ".join(claims), rule, f"remove it, ~{path}, or have data.split draw one")
+            yield Fault(path, ", ".join(claims), rule, f"remove it, ~{path}, or have data.split draw one", fix=(path,))
         else:
             yield from _unknown_metrics(spec, path, claims)
 

@@ -94,9 +94,12 @@ class RunSpec(Spec):
         ),
     ] = Field(default_factory=dict)
     """Metrics of all splits in addition to those of the task, by name."""
-    expect: Annotated[dict[str, dict[str, Expected]], BeforeValidator(claims.nested)] = Field(
-        default_factory=dict, exclude_if=lambda given: not given
-    )
+    expect: Annotated[
+        dict[str, dict[str, Expected]],
+        BeforeValidator(
+            claims.nested, json_schema_input_type=dict[str, dict[str, Expected | None] | Expected | None] | None
+        ),
+    ] = Field(default_factory=dict, exclude_if=lambda given: not given)
     """What is claimed of the results, by split and metric."""
     recommendation: Recommendation = Field(default_factory=lambda: Recommendation.model_construct())
     optimizer: TableOptimizer

@@ -71,13 +71,17 @@ def ledger(directory: Path, jobs: Sequence[Mapping[str, Any]]) -> None:
     connection.close()
 
 
-def sweep(directory: Path, *, optimizers: Mapping[str, Sequence[float]]) -> Path:
-    """A sweep over optimizers and seeds, by the validation RMSE of each seed; that of the test split is 0.1 more."""
-    jobs = []
+def sweep(directory: Path, *, optimizers: Mapping[str, Sequence[float]], **changes: Any) -> Path:
+    """A sweep over optimizers and seeds, by the validation RMSE of each seed; that of the test split is 0.1 more.
+
+    Args:
+        changes: of the spec of all runs, see `spec`.
+    """
+    jobs: list[dict[str, Any]] = []
     for optimizer, values in optimizers.items():
         for seed, value in enumerate(values):
             number = len(jobs)
-            content = spec(seed=seed, optimizer__kind=optimizer)
+            content = spec(seed=seed, optimizer__kind=optimizer, **changes)
             overrides = [f"optimizer={optimizer}", f"seed={seed}"]
             run(
                 directory / str(number),

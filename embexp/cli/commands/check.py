@@ -100,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
             checked += claims.checked(collected.collect(directories), otherwise=lambda name: _as_now(name, options))
         for number, experiment in enumerate(experiments if names else (), 1):
             print(f"{number} of {len(names)}: {experiment.name} in {experiment.directory}", flush=True)
-            checked += _run(experiment, f"{shlex.join(['embexp', 'check', *arguments])}", out, options)
+            checked += _run(experiment, shlex.join(["embexp", "check", *arguments]), out, options)
     if options.json:
         write_json(
             {"met": all(each.met for each in checked), "claims": [row for each in checked for row in each.rows()]}
@@ -178,9 +178,12 @@ def _run(experiment: _Experiment, command: str, out: Path, options: argparse.Nam
         if not _is_done(experiment):
             run.main(experiment.arguments)
         if interruption.received():
-            again = command if options.out else f"{command} --out {shlex.quote(str(out))}"
-            raise KeyboardInterrupt(f"interrupted; to go on: {again}")
+            raise KeyboardInterrupt
         return claims.checked(collected.collect([experiment.directory]), experiment.spec.expect)
+    except KeyboardInterrupt as error:
+        again = command if options.out else f"{command} --out {shlex.quote(str(out))}"
+        error.args = (f"interrupted; to go on: {again}",)
+        raise
     except ConfigError as error:
         why = "; ".join(f"{fault.path} = {fault.value}: {fault.rule}" for fault in error.faults)
     except EmbexpError as error:
