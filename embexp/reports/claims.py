@@ -23,10 +23,12 @@ from embexp.specs.claims import Claim, Claims, Expected
 
 _NOT_TO_RUN = (Status.SKIPPED, Status.PRUNED)
 _OF_DATA = ("data.path", "data.fetch")
+_SPLIT = "data.split.seed"
+"""Where `${seed}`, so that each seed of a sweep draws a split of its own."""
 
 
 @dataclass(frozen=True)
-class Checked:
+class ClaimsChecked:
     """The claims of an experiment, or of one setting of a sweep.
 
     Attributes:
@@ -65,7 +67,7 @@ def checked(
     records: Sequence[Record],
     expected: Claims | None = None,
     otherwise: Callable[[str], object] = lambda experiment: None,
-) -> list[Checked]:
+) -> list[ClaimsChecked]:
     """The claims of runs, and of the settings of sweeps, in the order of their first run.
 
     Args:
@@ -75,7 +77,7 @@ def checked(
     return [
         _checked(runs, expected, otherwise)
         for several in _by_sweep(record for record in records if record.status not in _NOT_TO_RUN)
-        for runs in groups.by_setting(several)
+        for runs in groups.by_setting(several, _SPLIT)
     ]
 
 
@@ -90,7 +92,7 @@ def _by_sweep(records: Iterable[Record]) -> list[list[Record]]:
     return list(found.values())
 
 
-def _checked(runs: Sequence[Record], expected: Claims | None, otherwise: Callable[[str], object]) -> Checked:
+def _checked(runs: Sequence[Record], expected: Claims | None, otherwise: Callable[[str], object]) -> ClaimsChecked:
     first = runs[0]
     experiment = first.choices.get("experiment") or str(first.settings.get("name") or first.name)
     name = " ".join([experiment, *_changing(first)])
@@ -98,17 +100,17 @@ def _checked(runs: Sequence[Record], expected: Claims | None, otherwise: Callabl
     if without:
         of = f"{len(without)} of {len(runs)} runs have no results: " if len(runs) > 1 else ""
         reason = without[0].reason or without[0].status.value
-        return Checked(name, why=f"{of}{reason}")
+        return ClaimsChecked(name, why=f"{of}{reason}")
     if changed := next((run.changes for run in runs if run.changes), ""):
-        return Checked(name, why=f"its files are not what it wrote: {changed}")
+        return ClaimsChecked(name, why=f"its files are not what it wrote: {changed}")
     try:
         found = expected or _recorded(first) or _claims(otherwise(experiment))
     except ValidationError:
-        return Checked(name, why="what it expects is nothing that this version understands")
+        return ClaimsChecked(name, why="what it expects is nothing that this version understands")
     if not found:
-        return Checked(name, why="it expects nothing: give it `expect`")
+        return ClaimsChecked(name, why="it expects nothing: give it `expect`")
     times = [run.train_seconds if run.seconds is None else run.seconds for run in runs]
-    return Checked(
+    return ClaimsChecked(
         name,
         tuple(claims.checked(found, _means([mapping(run.summary.get("metrics")) for run in runs]))),
         directories=tuple(run.directory for run in runs if run.directory is not None),
@@ -118,7 +120,7 @@ def _checked(runs: Sequence[Record], expected: Claims | None, otherwise: Callabl
 
 def _changing(record: Record) -> list[str]:
     """The overrides that change what an experiment computes, but for where its data are, and what repeats it."""
-    alike = ("experiment", *_OF_DATA, *groups.REPEATS)
+    alike = ("experiment", *_OF_DATA, *groups.REPEATS, _SPLIT)
     keys = ((each.lstrip("+~").partition("=")[0], each) for each in record.overrides)
     return [each for key, each in keys if key not in alike and not decides_nothing(key)]
 

@@ -59,11 +59,15 @@ def groups(records: Sequence[Record], compared: Sequence[str]) -> list[Group]:
     return [Group(tuple(runs), estimates(_samples(runs, compared))) for runs in settings]
 
 
-def by_setting(records: Sequence[Record]) -> list[list[Record]]:
-    """The runs of each setting, see `groups`, in the order of their first run."""
+def by_setting(records: Sequence[Record], *repeating: str) -> list[list[Record]]:
+    """The runs of each setting, see `groups`, in the order of their first run.
+
+    Args:
+        repeating: further settings whose values repeat an experiment.
+    """
     found: dict[str, dict[str, Record]] = {}
     for record in records:
-        found.setdefault(_setting(record), {}).setdefault(repetition(record), record)
+        found.setdefault(_setting(record, repeating), {}).setdefault(repetition(record), record)
     return [list(runs.values()) for runs in found.values()]
 
 
@@ -123,9 +127,9 @@ def judged(found: Sequence[Group], best: Group | None, reference: Group | None, 
     ]
 
 
-def _setting(record: Record) -> str:
+def _setting(record: Record, repeating: Sequence[str]) -> str:
     """What two repetitions share, the content of their data included. One whose spec can't be read repeats no other."""
-    kept = {key: value for key, value in record.settings.items() if of_setting(key)}
+    kept = {key: value for key, value in record.settings.items() if of_setting(key) and key not in repeating}
     return json.dumps([kept or str(record.directory), record.data_digest], sort_keys=True)
 
 

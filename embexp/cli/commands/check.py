@@ -22,7 +22,8 @@ from embexp.system import interruption
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
-    from embexp.reports.claims import Checked
+    from embexp.config.loader import Loader
+    from embexp.reports.claims import ClaimsChecked
     from embexp.specs.run import RunSpec
 
 HELP = """\
@@ -89,7 +90,8 @@ def main(arguments: Sequence[str]) -> int:
     names, directories = _found(targets, options)
     if names:
         out = Path(options.out or time.strftime("outputs/%Y-%m-%d/%H-%M-%S_check"))
-        experiments = [_experiment(name, out, options) for name in names]
+        loader = config_loader(options)
+        experiments = [_experiment(name, loader, out, options) for name in names]
     elif unused := [*options.overrides, *([f"--out {options.out}"] if options.out else [])]:
         raise CommandLineError(f"{unused[0]}: finished runs are checked as they are; that is for experiments")
     from embexp.reports import claims, collected
@@ -141,7 +143,7 @@ def _found(targets: Sequence[str], options: argparse.Namespace) -> tuple[list[st
     return list(names), directories
 
 
-def _experiment(name: str, out: Path, options: argparse.Namespace) -> _Experiment:
+def _experiment(name: str, loader: Loader, out: Path, options: argparse.Namespace) -> _Experiment:
     """An experiment, whose config is checked; its data are not looked at.
 
     Raises:
@@ -151,7 +153,6 @@ def _experiment(name: str, out: Path, options: argparse.Namespace) -> _Experimen
     from embexp.config.messages import as_override
 
     texts, directory = [f"experiment={as_override(name)}", *options.overrides], out / name
-    loader = config_loader(options)
     try:
         spec = composition.candidate(loader, texts, look_at_data=False).spec
     except ConfigError as error:
@@ -169,7 +170,7 @@ def _experiment(name: str, out: Path, options: argparse.Namespace) -> _Experimen
     return _Experiment(name, (*words, *texts), directory, spec)
 
 
-def _run(experiment: _Experiment, command: str, out: Path, options: argparse.Namespace) -> list[Checked]:
+def _run(experiment: _Experiment, command: str, out: Path, options: argparse.Namespace) -> list[ClaimsChecked]:
     """Runs an experiment, unless that is done, and checks its claims."""
     from embexp.cli.commands import run
     from embexp.reports import claims, collected
@@ -188,7 +189,7 @@ def _run(experiment: _Experiment, command: str, out: Path, options: argparse.Nam
         why = "; ".join(f"{fault.path} = {fault.value}: {fault.rule}" for fault in error.faults)
     except EmbexpError as error:
         why = str(error).partition("\n")[0]
-    return [claims.Checked(experiment.name, why=why)]
+    return [claims.ClaimsChecked(experiment.name, why=why)]
 
 
 def _is_done(experiment: _Experiment) -> bool:
@@ -218,7 +219,7 @@ def _as_now(name: str, options: argparse.Namespace) -> Any:
     return folders.outline(found, options.config_name, {folders.EXPERIMENT: name}).values.get("expect")
 
 
-def _show(checked: Sequence[Checked]) -> None:
+def _show(checked: Sequence[ClaimsChecked]) -> None:
     """Prints a table of the claims, and what is not checked."""
     from rich.text import Text
 
