@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 from embexp.cli import commands
 from embexp.cli.commands import run
 from embexp.records.folder import RunFolder
+from embexp.reports import claims
+from embexp.reports.record import Record, Status
 from embexp.runs import verification
+from embexp.specs.claims import Expected
 from tests.reports import made_runs
 
 EXPERIMENT = """\
@@ -138,3 +142,24 @@ def test_of_a_sweep_the_mean_over_seeds_counts_for_each_setting(tmp_path: Path, 
     (sweep / "4" / "summary.json").unlink()
     assert commands.main(["check", str(sweep)]) == 1
     assert "ratings optimizer=adam: not checked: 1 of 3 runs have no results" in capsys.readouterr().out
+
+
+def test_seeds_that_draw_the_split_too_repeat_a_setting(tmp_path: Path) -> None:
+    expected = {"test": {"rmse": Expected(value=0.9, within=0.01)}}
+    jobs = [
+        Record(
+            tmp_path / str(seed),
+            str(seed),
+            seed,
+            Status.COMPLETED,
+            settings={"name": "mine", "task": "regression", "seed": seed, "data.split.seed": seed},
+            overrides=(f"seed={seed}", f"data.split.seed={seed}"),
+            summary={"metrics": {"test": {"rmse": 0.8 + 0.2 * seed}}},
+            seconds=2.0,
+        )
+        for seed in (0, 1)
+    ]
+    [both] = claims.checked(jobs, expected)
+    assert (both.name, both.met, both.seconds, len(both.directories)) == ("mine", True, 4.0, 2)
+    apart = [replace(job, number=None) for job in jobs]
+    assert [each.met for each in claims.checked(apart, expected)] == [False, False]
