@@ -13,10 +13,10 @@ import numpy as np
 from embexp.records.manifest import decides_nothing
 from embexp.reports.record import Record, at
 from embexp.specs.tasks import Direction
+from embexp.training.significance import CONFIDENCE, holm
 
 REPEATS = ("data.fold", "seed")
 """Settings whose values repeat an experiment."""
-CONFIDENCE = 0.95
 FEW = 3
 """With fewer repetitions than this, there is no interval, and p-values say next to nothing: Student's t of two values
 makes an interval 18 times as wide as their standard deviation."""
@@ -55,7 +55,7 @@ def groups(records: Sequence[Record], compared: Sequence[str]) -> list[Group]:
     """
     by_setting: dict[str, dict[str, Record]] = {}
     for record in records:
-        by_setting.setdefault(_setting(record), {}).setdefault(repetition(record), record)
+        by_setting.setdefault(setting_of(record), {}).setdefault(repetition(record), record)
     if all(len(runs) < 2 for runs in by_setting.values()):
         return []
     return [
@@ -119,7 +119,7 @@ def judged(found: Sequence[Group], best: Group | None, reference: Group | None, 
     ]
 
 
-def _setting(record: Record) -> str:
+def setting_of(record: Record) -> str:
     """What two repetitions share, the content of their data included. One whose spec can't be read repeats no other."""
     kept = {key: value for key, value in record.settings.items() if of_setting(key)}
     return json.dumps([kept or str(record.directory), record.data_digest], sort_keys=True)
@@ -215,15 +215,6 @@ def compare(values: Sequence[float], reference: Sequence[float]) -> Comparison:
         warnings.simplefilter("ignore", RuntimeWarning)  # of differences that are all alike
         p = float(stats.ttest_rel(values, reference).pvalue)
     return Comparison(pairs, float(differences.mean()), p)
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """p-values adjusted for their number by the step-down method of Holm (1979), in the given order."""
-    adjusted, largest = [0.0] * len(ps), 0.0
-    for rank, place in enumerate(sorted(range(len(ps)), key=lambda place: ps[place])):
-        largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
-        adjusted[place] = largest
-    return adjusted
 
 
 def number(value: object) -> float | None:

@@ -35,6 +35,7 @@ COMMANDS = {
     "report": "Compares runs and sweeps: a table, and a page to browse them.",
     "verify": "Repeats a finished run from its record, and compares the results bit for bit.",
     "diff": "Shows what differs between two runs: specs, circumstances, metrics, rows of tables.",
+    "compare": "Compares finished runs on the same examples: differences, their intervals, and tests.",
     "evaluate": "Evaluates a finished run on its own or on other data.",
     "predict": "Writes the predictions of a finished run for a file.",
     **{name: does for field in fields() for name, (does, _) in field.commands.items()},
