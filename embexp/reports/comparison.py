@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -160,8 +161,8 @@ class Pair:
             Column(f"{self.after} less {self.before}", tuple(each.name for each in found)),
             _numbers(self.before, [grid.figure(each.before) for each in found]),
             _numbers(self.after, [grid.figure(each.after) for each in found]),
-            _numbers("difference", [_signed(each.difference) for each in found]),
-            _numbers(f"{CONFIDENCE:.0%} interval", [_interval(each.interval) for each in found]),
+            _numbers("difference", [_signed(each)[0] for each in found]),
+            _numbers(f"{CONFIDENCE:.0%} interval", [_signed(each)[1] for each in found]),
             _numbers("p (Holm)" if corrected else "p", map(grid.probability, ps)),
             Column("test", tuple(each.test for each in found)),
             Column(f"{self.after} is", tuple(each.verdict for each in found)),
@@ -282,12 +283,13 @@ def _numbers(heading: str, cells: Any) -> Column:
     return Column(heading, tuple(cells), right=True)
 
 
-def _signed(value: float) -> str:
-    return ("+" if value > 0 else "") + grid.figure(value)
-
-
-def _interval(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else " to ".join(map(_signed, ends))
+def _signed(metric: MetricCompared) -> tuple[str, str]:
+    """The difference of a metric, and the ends of its interval, with the decimals of the largest."""
+    values = (metric.difference, *(metric.interval or ()))
+    largest = max(map(abs, values))
+    decimals = len(grid.figure(largest).partition(".")[2]) if 1e-4 <= largest < math.inf else 0
+    first, *ends = ((f"{each:+,.{decimals}f}" if decimals else f"{each:+.3g}") if each else "0" for each in values)
+    return first, " to ".join(ends)
 
 
 def _as_lists(table: Sequence[Column]) -> list[Any]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.errors import RunError, UsageError
+from embexp.records.differences import Kind, between, format_value
 from embexp.records.folder import RunFolder, named_functions
 from embexp.reports import grid, groups, results
 from embexp.reports.collected import collect, is_run, read_run, varying
@@ -124,7 +125,7 @@ def compare(
     prepared = {path: run.evaluation(data, split=split, progress=progress) for path, run in runs.items()}
     evaluations = {path: _Rows(runs[path], each, data is None) for path, each in prepared.items()}
     joint = _check_rows(models, evaluations, split)
-    measured: dict[str, _Measured] = {}
+    measured: dict[str, Measured] = {}
     for done, (path, each) in enumerate(prepared.items()):
         shown = part(progress, done / len(prepared), (done + 1) / len(prepared))
         measured[path] = _measured(replace(runs[path]), each, shown)  # a copy, whose tables are freed with it
@@ -134,7 +135,7 @@ def compare(
     chosen = itertools.combinations(models, 2) if all_pairs else ((first, other) for other in models[1:])
     pairs = []
     for before, after in chosen:
-        pair = _Pairing(before, after, measured, joint=joint)
+        pair = Pairing(before, after, measured, joint=joint)
         naming = _Naming(runs[pair.first[0]], prepared[pair.first[0]])
         pairs.append(pair.compared(runs[pair.first[0]].spec, naming, rows))
     one = evaluations[next(iter(first.directories.values()))]
@@ -179,7 +180,7 @@ class _Rows:
         arrays = [self.prepared.rows, *([] if self.labels is None else [self.labels])]
         return digests.of_json([self.content, self.prepared.examples.count, *digests.block_digests(arrays)])
 
-    def words(self, measured: Mapping[str, _Measured]) -> str:
+    def words(self, measured: Mapping[str, Measured]) -> str:
         """How many rows, and of what, there are."""
         found = next(iter(measured.values()))
         units = list(dict.fromkeys((each.count, each.unit) for each in found.resampled))
@@ -195,11 +196,11 @@ class _Rows:
             return [f"{len(each.rows):,} of {each.examples.count:,} examples" for each in (mine, theirs)]
         if not np.array_equal(mine.rows, theirs.rows):
             common = len(np.intersect1d(mine.rows, theirs.rows))
-            return [f"{len(mine.rows):,} examples", f"as many, but only {common:,} of these"]
+            return [f"{len(mine.rows):,} others, of which {common:,} are the same", f"{len(theirs.rows):,} examples"]
         if self.content != other.content and not self._same_tokens(other):
             return [f"data {(each.content or '')[:8]}{each.path}" for each in (self, other)]
         if not _same(self.labels, other.labels):
-            return ["labels", "other labels"]
+            return ["others", "labels"]
         return []
 
     @property
@@ -259,14 +260,15 @@ def _refusal(
     a, b = (f"{each.letter} ({rows.run.folder.path})" for each, rows in ((reference, other), (model, mine)))
     what = f"the {split} splits" if mine.own else "the examples"
     mine_says, other_says = words
-    settings = [each.run.spec.data.model_dump(mode="json") for each in (other, mine)]
-    keys = [key for key in settings[0] | settings[1] if settings[0].get(key) != settings[1].get(key)]
-    why = f"; other settings: {', '.join(f'data.{key}' for key in keys)}" if keys else ""
+    settings = (each.run.spec.data.model_dump(mode="json") for each in (other, mine))
+    found = between(Kind.SPEC, *settings, prefix="data")
+    listed = ", ".join(f"{each.name} is {format_value(each.a)} and {format_value(each.b)}" for each in found)
+    why = f"; {listed}" if listed and mine.own else ""
     return f"{what} differ, so nothing is compared: {a} has {other_says}, and {b} has {mine_says}{why}"
 
 
 @dataclass(frozen=True)
-class _Measured:
+class Measured:
     """What a run's evaluation gave.
 
     Attributes:
@@ -283,7 +285,7 @@ class _Measured:
         return next((each for each in self.resampled if metric in each.samples), None)
 
 
-def _measured(run: Run, prepared: PreparedEvaluation, progress: Progress) -> _Measured:
+def _measured(run: Run, prepared: PreparedEvaluation, progress: Progress) -> Measured:
     details: dict[str, Any] = {}
     with intervals.drawn_later():
         metrics = prepared.measured(run.runtime, part(progress, 0, 0.8), details)
@@ -296,7 +298,7 @@ def _measured(run: Run, prepared: PreparedEvaluation, progress: Progress) -> _Me
         if rest and (blocks := _in_blocks(run, prepared, rest, again)) is not None:
             found.append(intervals.resampled(blocks, _SEED))
     outcomes = next((each.outcomes for each in drawn if each.outcomes is not None), None)
-    return _Measured(metrics, tuple(found), outcomes)
+    return Measured(metrics, tuple(found), outcomes)
 
 
 def _in_blocks(run: Run, prepared: PreparedEvaluation, names: Sequence[str], progress: Progress) -> Drawn | None:
@@ -325,7 +327,7 @@ def _in_blocks(run: Run, prepared: PreparedEvaluation, names: Sequence[str], pro
     return Drawn(measured, count, unit=f"blocks of {size} {_ROWS}", per_row=size)
 
 
-def _check_units(models: Sequence[Contender], measured: Mapping[str, _Measured]) -> None:
+def _check_units(models: Sequence[Contender], measured: Mapping[str, Measured]) -> None:
     """Raises RunError if runs evaluate other users, or other queries, of the same examples."""
     paths = [(each.letter, path) for each in models for path in each.directories.values()]
     letter, first = paths[0]
@@ -336,12 +338,12 @@ def _check_units(models: Sequence[Contender], measured: Mapping[str, _Measured])
             raise RunError(
                 "the runs evaluate others of the same examples, so nothing is compared:"
                 f" {letter} {', '.join(units[0])}, and {other} {', '.join(units[1])};"
-                " of users, a vocabulary leaves some out (data.min_count)"
+                " of users, a vocabulary leaves some out (data.vocabulary.min_frequency)"
             )
 
 
 @dataclass(frozen=True)
-class _Pairing:
+class Pairing:
     """Two models with what their runs gave.
 
     Attributes:
@@ -350,7 +352,7 @@ class _Pairing:
 
     before: Contender
     after: Contender
-    measured: Mapping[str, _Measured]
+    measured: Mapping[str, Measured]
     joint: bool
 
     @property
@@ -374,6 +376,7 @@ class _Pairing:
         return before[0], after[0]
 
     def compared(self, spec: RunSpec, naming: _Naming, rows: int) -> Pair:
+        """All metrics that both have, and the rows on which the first runs of both differ most."""
         before, after = ([self.measured[path] for path in paths] for paths in self.paths)
         names = [name for name in before[0].metrics if all(name in each.metrics for each in (*before, *after))]
         seen: dict[str, str] = {}
@@ -381,7 +384,8 @@ class _Pairing:
         for name in names:
             values = repr([each.metrics[name] for each in (*before, *after)])
             if seen.setdefault(values, name) == name:  # as the loss is the log loss, under another name
-                metrics.append(self._metric(name, before, after, spec))
+                paired = bool(self.common)
+                metrics.append(compare_metric(name, before, after, spec, paired=paired, joint=self.joint))
         one, other = before[0].outcomes, after[0].outcomes
         pair = Pair(self.before.letter, self.after.letter, tuple(metrics), len(self.common))
         if one is None or other is None:
@@ -391,36 +395,43 @@ class _Pairing:
         unit = next((each.unit for each in before[0].resampled), _ROWS)
         return replace(pair, differing=count, rows=len(one.rows), unit=unit, outcome=one.name, most_different=named)
 
-    def _metric(
-        self, name: str, before: Sequence[_Measured], after: Sequence[_Measured], spec: RunSpec
-    ) -> MetricCompared:
-        first, second = (np.array([each.metrics[name] for each in several]) for several in (before, after))
-        direction = metric_specs.direction(name, spec.further_metrics)
-        found = MetricCompared(name, direction, float(first.mean()), float(second.mean()))
-        variances, ends = [], None
-        if self.joint and (drawn := _resampled(name, before, after)) is not None:
-            count, error = drawn.count, drawn.errors()[name]
-            variances.append(Variance(error**2, min(RESAMPLES, count) - 1))
-            ends = drawn.ends()[name]
-            unit = drawn.unit if drawn.per_row == 1 else _ROWS
-            needed = significance.rows_needed(found.difference, error, count * drawn.per_row)
-            found = replace(found, rows=count * drawn.per_row, unit=unit, rows_needed=needed)
-        of_seeds = _variance_of_seeds(first, second, paired=bool(self.common))
-        if of_seeds is None:
-            if ends is None:
-                return found
-            exact = _exact(name, before[0], after[0], spec)
-            tested = exact or significance.t_test(found.difference, variances, BOOTSTRAP)[0]
-            around = (found.difference + ends[0], found.difference + ends[1])
-            return replace(found, interval=around, p=tested.p, test=tested.test)
-        if self.common:
-            deviation = float(np.std(second - first, ddof=1))
-            found = replace(found, seeds_needed=significance.seeds_needed(found.difference, deviation))
-        tested, half = significance.t_test(found.difference, [of_seeds, *variances], BOTH if variances else SEEDS)
-        return replace(found, interval=(found.difference - half, found.difference + half), p=tested.p, test=tested.test)
+
+def compare_metric(
+    name: str, before: Sequence[Measured], after: Sequence[Measured], spec: RunSpec, *, paired: bool, joint: bool = True
+) -> MetricCompared:
+    """A metric of two models, with the test that fits: its own for one run each, or that of `significance`.
+
+    Args:
+        before: of the runs of the one model, those that are compared.
+        after: of the runs of the other.
+        spec: of one of them.
+        paired: whether runs in the same place have the same seed.
+        joint: whether all runs are evaluated on the same rows.
+    """
+    first, second = (np.array([each.metrics[name] for each in several]) for several in (before, after))
+    direction = metric_specs.direction(name, spec.further_metrics)
+    found = MetricCompared(name, direction, float(first.mean()), float(second.mean()))
+    difference, variances, ends = found.difference, [], None
+    if joint and (drawn := _resampled(name, before, after)) is not None:
+        count, error = drawn.count, drawn.errors()[name]
+        variances, ends = [Variance(error**2, min(RESAMPLES, count) - 1)], drawn.ends()[name]
+        examples, unit = count * drawn.per_row, drawn.unit if drawn.per_row == 1 else _ROWS
+        needed = significance.rows_needed(difference, error, examples)
+        found = replace(found, rows=examples, unit=unit, rows_needed=needed)
+    if (of_seeds := _variance_of_seeds(first, second, paired=paired)) is None:
+        if ends is None:
+            return found
+        exact = _exact(name, before[0], after[0], spec)
+        tested = exact or significance.t_test(difference, variances, BOOTSTRAP)[0]
+        return replace(found, interval=(difference + ends[0], difference + ends[1]), p=tested.p, test=tested.test)
+    if paired:
+        deviation = float(np.std(second - first, ddof=1))
+        found = replace(found, seeds_needed=significance.seeds_needed(difference, deviation))
+    tested, half = significance.t_test(difference, [of_seeds, *variances], BOTH if variances else SEEDS)
+    return replace(found, interval=(difference - half, difference + half), p=tested.p, test=tested.test)
 
 
-def _resampled(name: str, before: Sequence[_Measured], after: Sequence[_Measured]) -> Resampled | None:
+def _resampled(name: str, before: Sequence[Measured], after: Sequence[Measured]) -> Resampled | None:
     """The resamples of the difference of means over runs; None: they are not known."""
     means = []
     for several in (before, after):
@@ -454,7 +465,7 @@ def _variance_of_seeds(before: np.ndarray, after: np.ndarray, *, paired: bool) -
     return Variance(total, total**2 / sum(value**2 / freedom for value, freedom in parts))
 
 
-def _exact(name: str, before: _Measured, after: _Measured, spec: RunSpec) -> Tested | None:
+def _exact(name: str, before: Measured, after: Measured, spec: RunSpec) -> Tested | None:
     """The result of the metric's own test; None: it has none, or rows have weights."""
     named = spec.task.named_metrics(spec.task.cutoffs_of(spec), spec.listed_metrics)
     test, k = next(((metric.test, k) for each, metric, k in named if each == name), ("", None))
@@ -539,7 +550,7 @@ def _notes(found: Comparison, *, joint: bool) -> Iterator[str]:
     elif min(counts) < groups.FEW:
         yield f"with fewer than {groups.FEW} runs of a model, little is known of other seeds"
     for pair in found.pairs:
-        if not pair.seeds:
+        if not pair.seeds and max(counts) > 1:
             yield f"{pair.before} and {pair.after} have fewer than two seeds in common, so their runs are not paired"
         sizes = {len(each.directories) for each in found.contenders if each.letter in (pair.before, pair.after)}
         if pair.seeds and sizes != {pair.seeds}:
