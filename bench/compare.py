@@ -28,7 +28,7 @@ PAIRS, QUICK = 1_000, 100
 LEVEL, WITHIN = 0.05, 0.015
 EXAMPLES, USERS, SEEDS = 1_000, 400, 5
 CLICKS = ("experiment=clicks", "metrics={accuracy: {}}")
-LISTS = ("experiment=recommendation",)
+LISTS = ("experiment=recommendation", "data.split.kind=random")
 
 
 def measured(metrics: dict[str, float], found: Intervals) -> Measured:

@@ -36,7 +36,7 @@ from embexp.training.significance import Tested, Variance
 
 _SEED = 0
 """Of the resamples, whichever runs are compared, and in which order."""
-_BLOCKS, _FEWEST_ROWS = 30, 10
+_BLOCKS, _FEWEST_ROWS = 20, 10
 """Blocks of examples, and the fewest examples in one."""
 _AT_ONCE = 1 << 16
 _MOST_COLUMNS = 4
@@ -197,7 +197,7 @@ class _Rows:
         if not np.array_equal(mine.rows, theirs.rows):
             common = len(np.intersect1d(mine.rows, theirs.rows))
             return [f"{len(mine.rows):,} others, of which {common:,} are the same", f"{len(theirs.rows):,} examples"]
-        if self.content != other.content and not self._same_tokens(other):
+        if self.own and (self.content is None or self.content != other.content) and not self._same_tokens(other):
             return [f"data {(each.content or '')[:8]}{each.path}" for each in (self, other)]
         if not _same(self.labels, other.labels):
             return ["others", "labels"]
@@ -295,13 +295,13 @@ def _measured(run: Run, prepared: PreparedEvaluation, progress: Progress) -> Mea
             intervals.resampled(each, _SEED, lambda done: again("drawing the examples again", done)) for each in drawn
         ]
         rest = [name for name in metrics if not any(name in each.samples for each in found)]
-        if rest and (blocks := _in_blocks(run, prepared, rest, again)) is not None:
+        if rest and (blocks := in_blocks(run, prepared, rest, again)) is not None:
             found.append(intervals.resampled(blocks, _SEED))
     outcomes = next((each.outcomes for each in drawn if each.outcomes is not None), None)
     return Measured(metrics, tuple(found), outcomes)
 
 
-def _in_blocks(run: Run, prepared: PreparedEvaluation, names: Sequence[str], progress: Progress) -> Drawn | None:
+def in_blocks(run: Run, prepared: PreparedEvaluation, names: Sequence[str], progress: Progress = quiet) -> Drawn | None:
     """Metrics of which nothing is known for each row, of blocks of the examples, drawn at random.
 
     None: there are too few examples, or a part does not tell how good the whole is.

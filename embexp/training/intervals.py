@@ -208,8 +208,12 @@ class Resampled:
         return _ends(self.samples, self.share)
 
     def errors(self) -> dict[str, float]:
-        """The standard errors of the metrics that have an interval."""
-        return {name: float(np.nanstd(self.samples[name], ddof=1) * np.sqrt(self.share)) for name in self.ends()}
+        """The standard errors of the metrics that have an interval.
+
+        Of n rows, resamples vary by the share (n - 1) / n of the variance.
+        """
+        scale = np.sqrt(self.share * self.count / max(1, self.count - 1))
+        return {name: float(np.nanstd(self.samples[name], ddof=1) * scale) for name in self.ends()}
 
 
 def mean_of(several: Sequence[Resampled]) -> Resampled:
