@@ -19,7 +19,7 @@ from embexp.reports.grid import Column
 from embexp.reports.groups import REPEATS
 from embexp.specs.tasks import Direction
 from embexp.system.terminal import SafeConsole
-from embexp.training.significance import CONFIDENCE, POWER
+from embexp.training.significance import CONFIDENCE, LEVEL, POWER
 
 _WIDTH = 120
 _DIGITS = 8
@@ -91,7 +91,7 @@ class MetricCompared:
             return ""
         if self.difference == 0:
             return "the same"
-        if p >= 1 - CONFIDENCE:
+        if p >= LEVEL:
             return "undecided"
         higher = self.difference > 0
         if self.direction is None:
@@ -254,7 +254,7 @@ class Comparison:
             differences = [
                 [each.difference, *(each.interval or (None, None)), each.verdict, each.name] for each in pair.metrics
             ]
-            tables = [_as_lists(each) if each[0].cells else None for each in (pair.table(), pair.table_of_rows())]
+            tables = [_as_lists(each) if each else None for each in (pair.table(), pair.table_of_rows())]
             pairs.append({"tables": tables, "differences": finite(differences), "count": pair.count()})
         return {"head": list(self.head()), "pairs": pairs, "notes": list(self.notes)}
 

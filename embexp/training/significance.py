@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CONFIDENCE = 0.95
+CONFIDENCE, LEVEL = 0.95, 0.05
 POWER = 0.8
-"""The chance to find a difference that `rows_needed` and `seeds_needed` are for, at the level 1 - `CONFIDENCE`."""
+"""The chance to find a difference that `rows_needed` and `seeds_needed` are for, at `LEVEL`."""
 _EXACT = 1_000
 """Seeds beyond which Student's t is as good as normal."""
 
