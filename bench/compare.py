@@ -28,7 +28,7 @@ PAIRS, QUICK = 1_000, 100
 LEVEL, WITHIN = 0.05, 0.015
 EXAMPLES, USERS, SEEDS = 1_000, 400, 5
 CLICKS = ("experiment=clicks", "metrics={accuracy: {}}")
-LISTS = ("experiment=recommendation", "data.split.kind=random")
+LISTS = ("experiment=recommendation", "data.timestamp=time")
 
 
 def measured(metrics: dict[str, float], found: Intervals) -> Measured:
@@ -63,7 +63,7 @@ def lists(random: np.random.Generator, spec: RunSpec, runs: int) -> list[Measure
 def composed(overrides: Sequence[str]) -> RunSpec:
     """A spec, which may read a file of users and items."""
     with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
-        file.write("user,item\na,b\n")
+        file.write("user,item,time\na,b,1\n")
         file.flush()
         more = [f"data.path={file.name}"] if overrides == LISTS else []
         return embexp.compose([*overrides, *more])

@@ -128,7 +128,8 @@ def compare(
     measured: dict[str, Measured] = {}
     for done, (path, each) in enumerate(prepared.items()):
         shown = part(progress, done / len(prepared), (done + 1) / len(prepared))
-        measured[path] = _measured(replace(runs[path]), each, shown)  # a copy, whose tables are freed with it
+        found = _measured(replace(runs[path]), each, shown)  # a copy, whose tables are freed with it
+        measured[path] = found.sharing(next(iter(measured.values()), found))
     if joint:
         _check_units(models, measured)
     first = models[0]
@@ -140,8 +141,8 @@ def compare(
         pairs.append(pair.compared(runs[pair.first[0]].spec, naming, rows))
     one = evaluations[next(iter(first.directories.values()))]
     on = f"the {split} split" if data is None else str(data) if isinstance(data, str | Path) else "the given data"
-    found = Comparison(tuple(models), tuple(_corrected(pairs)), f"{on}: {one.words(measured)}", one.digest)
-    return replace(found, notes=tuple(_notes(found, joint=joint)))
+    whole = Comparison(tuple(models), tuple(_corrected(pairs)), f"{on}: {one.words(measured)}", one.digest)
+    return replace(whole, notes=tuple(_notes(whole, joint=joint)))
 
 
 def _check_tasks(models: Sequence[Contender], runs: Mapping[str, Run]) -> None:
@@ -279,6 +280,13 @@ class Measured:
     metrics: Mapping[str, float]
     resampled: tuple[Resampled, ...]
     outcomes: Outcomes | None
+
+    def sharing(self, other: Measured) -> Measured:
+        """The same, with the memory of rows and labels that are those of another run."""
+        mine, theirs = self.outcomes, other.outcomes
+        if mine is None or theirs is None or not (_same(mine.rows, theirs.rows) and _same(mine.labels, theirs.labels)):
+            return self
+        return replace(self, outcomes=replace(mine, rows=theirs.rows, labels=theirs.labels))
 
     def of(self, metric: str) -> Resampled | None:
         """The resamples that have a metric."""

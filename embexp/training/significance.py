@@ -75,10 +75,9 @@ def delong(labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> Tested:
     """
     from scipy import stats
 
-    ones = labels > 0
     difference, variance = 0.0, 0.0
-    for own in (ones, ~ones):
-        parts = _placements(after, own) - _placements(before, own)
+    for first, second in zip(_placements(labels, before), _placements(labels, after), strict=True):
+        parts = second - first
         difference = float(parts.mean())  # the same for both classes, but for its sign
         variance += float(parts.var(ddof=1)) / len(parts) if len(parts) > 1 else 0.0
     if variance == 0:
@@ -86,12 +85,12 @@ def delong(labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> Tested:
     return Tested(float(2 * stats.norm.sf(abs(difference) / math.sqrt(variance))), "DeLong")
 
 
-def _placements(scores: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """The share of the other class below each row of a class, ties counting half, float64 [rows of the class]."""
+def _placements(labels: np.ndarray, scores: np.ndarray) -> list[np.ndarray]:
+    """The share of the other class below each row, ties counting half, float64: of label 1, and of label 0."""
     from scipy import stats
 
-    among_all = stats.rankdata(scores)[own]
-    return np.asarray((among_all - stats.rankdata(scores[own])) / np.count_nonzero(~own))
+    ranks, ones = stats.rankdata(scores), labels > 0
+    return [(ranks[own] - stats.rankdata(scores[own])) / np.count_nonzero(~own) for own in (ones, ~ones)]
 
 
 def t_test(difference: float, variances: Sequence[Variance], test: str) -> tuple[Tested, float]:
