@@ -53,8 +53,8 @@ def lists(random: np.random.Generator, spec: RunSpec, runs: int) -> list[Measure
     """NDCG of users with one held-out item, whose places are spread as widely as in real lists."""
     usual, found = random.exponential(2.5, USERS), []
     for _ in range(runs):
-        places = np.exp(usual + random.normal(size=USERS) * 0.5)
-        values = np.where(places <= 10, 1 / np.log2(np.floor(places) + 1), 0.0)
+        places = np.ceil(np.exp(usual + random.normal(size=USERS) * 0.5))
+        values = np.where(places <= 10, 1 / np.log2(places + 1), 0.0)
         drawn = intervals_over_users({"ndcg_at_10": values}, 0)
         found.append(measured({"ndcg_at_10": float(values.mean())}, drawn))
     return found
