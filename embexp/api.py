@@ -1,4 +1,4 @@
-"""Running experiments from Python: `embexp.run`, `sweep`, `resume`, `verify`, `load_run`. Imports no TensorFlow."""
+"""Running experiments from Python: `run`, `sweep`, `resume`, `verify`, `compare`, `load_run`. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.sweeps import ledger
 from embexp.system import digests, environment, files
+from embexp.system.parallel import Progress
+from embexp.system.parallel import quiet as quiet_progress
 from embexp.training.listeners import Listener
 
 if TYPE_CHECKING:
     from embexp.config.composition import compose, spec_of
+    from embexp.reports.comparison import Comparison
     from embexp.reports.report import report
     from embexp.runs.finished import Run
     from embexp.runs.run import Observer, RunResult
@@ -38,6 +41,7 @@ __all__ = [
     "RunResult",
     "RunSpec",
     "SweepResult",
+    "compare",
     "compose",
     "continue_run",
     "load_run",
@@ -364,6 +368,52 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
     from embexp.runs import verification
 
     return verification.verify(folder, allow_code=allowed, keep=None if keep is None else Path(keep))
+
+
+def compare(
+    runs: Sequence[str | Path],
+    data: Any = None,
+    *,
+    split: str = "test",
+    all_pairs: bool = False,
+    rows: int = 3,
+    allow_code: Sequence[str] = (),
+    progress: Progress = quiet_progress,
+) -> Comparison:
+    """Compares finished runs on the same examples, as `embexp compare` does: differences, intervals and tests.
+
+    Args:
+        runs: directories of runs, or of sweeps, whose runs that differ only in the seed are one model.
+        data: other data to compare them on, as `Run.evaluate` takes it; None: a split of their own.
+        split: of the runs' own data: train, validation, test, or another split that the data has.
+        all_pairs: whether each model is compared with each other one, not only the first with all others.
+        rows: how many of the examples on which two models differ most are named.
+        allow_code: functions that the recorded specs may run, such as `["my_models:tower"]`.
+        progress: called with stages, and how much of each is done.
+
+    Returns:
+        The comparison. It prints as text, is shown as tables in notebooks, and has the metrics of its first pair by
+        name: `found["auc"].p`.
+
+    Raises:
+        UsageError: there are fewer than two models, an argument is of the wrong type, or code isn't allowed.
+        NotARunError: there is no run in a directory.
+        RunError: the runs have different tasks, or were evaluated on different examples.
+        DataError: the data have changed since a run was trained, or can't be read.
+    """
+    if isinstance(runs, str | Path) or not isinstance(runs, Iterable):
+        raise UsageError(f"embexp.compare takes a list of directories: [{str(runs)!r}, …]")
+    folders = [arguments.directory(each, "embexp.compare") for each in runs]
+    allowed = arguments.allowed_code(allow_code, "embexp.compare")
+    from embexp.runs import compare as comparing
+
+    models = comparing.contenders(folders)
+    codes = comparing.allowed_for(models, allowed)
+
+    def load(directory: str) -> Run:
+        return load_run(directory, allow_code=codes[directory])
+
+    return comparing.compare(models, load, data, split=split, all_pairs=all_pairs, rows=rows, progress=progress)
 
 
 def _resume_sweep(folder: Path, overrides: Sequence[str], allowed: Sequence[str], *, quiet: bool) -> RunResult:

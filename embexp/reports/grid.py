@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from embexp.reports.groups import Estimate
+from embexp.reports.groups import Estimate, of_setting
 from embexp.reports.record import text_of
 from embexp.system import printable, terminal
 
@@ -87,6 +87,18 @@ def headings(keys: Sequence[str], *, taken: Collection[str] = ()) -> dict[str, s
 def short_keys(keys: Sequence[str], *, taken: Collection[str] = ()) -> dict[str, str]:
     """Settings by the fewest last parts that are unique among keys and `taken`, spelled as in the config."""
     return _unique_ends(keys, taken, ".".join)
+
+
+def described(columns: Sequence[str], values: Sequence[Any]) -> str:
+    """A setting as a line.
+
+    Args:
+        values: of those of the columns that tell settings apart.
+    """
+    keys = list(filter(of_setting, columns))
+    names = short_keys([key.removesuffix(".kind") for key in keys]).values()
+    pairs = zip(names, values, strict=True)
+    return ", ".join(f"{name}={text_of(value)}" for name, value in pairs if value is not None)
 
 
 def _unique_ends(

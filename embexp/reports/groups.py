@@ -13,10 +13,10 @@ import numpy as np
 from embexp.records.manifest import decides_nothing
 from embexp.reports.record import Record, at
 from embexp.specs.tasks import Direction
+from embexp.training.significance import CONFIDENCE, holm
 
 REPEATS = ("data.fold", "seed")
 """Settings whose values repeat an experiment."""
-CONFIDENCE = 0.95
 FEW = 3
 """With fewer repetitions than this, there is no interval, and p-values say next to nothing: Student's t of two values
 makes an interval 18 times as wide as their standard deviation."""
@@ -67,7 +67,7 @@ def by_setting(records: Sequence[Record], *repeating: str) -> list[list[Record]]
     """
     found: dict[str, dict[str, Record]] = {}
     for record in records:
-        found.setdefault(_setting(record, repeating), {}).setdefault(repetition(record), record)
+        found.setdefault(setting_of(record, repeating), {}).setdefault(repetition(record), record)
     return [list(runs.values()) for runs in found.values()]
 
 
@@ -127,7 +127,7 @@ def judged(found: Sequence[Group], best: Group | None, reference: Group | None, 
     ]
 
 
-def _setting(record: Record, repeating: Sequence[str]) -> str:
+def setting_of(record: Record, repeating: Sequence[str] = ()) -> str:
     """What two repetitions share, the content of their data included. One whose spec can't be read repeats no other."""
     kept = {key: value for key, value in record.settings.items() if of_setting(key) and key not in repeating}
     return json.dumps([kept or str(record.directory), record.data_digest], sort_keys=True)
@@ -223,15 +223,6 @@ def compare(values: Sequence[float], reference: Sequence[float]) -> Comparison:
         warnings.simplefilter("ignore", RuntimeWarning)  # of differences that are all alike
         p = float(stats.ttest_rel(values, reference).pvalue)
     return Comparison(pairs, float(differences.mean()), p)
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """p-values adjusted for their number by the step-down method of Holm (1979), in the given order."""
-    adjusted, largest = [0.0] * len(ps), 0.0
-    for rank, place in enumerate(sorted(range(len(ps)), key=lambda place: ps[place])):
-        largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
-        adjusted[place] = largest
-    return adjusted
 
 
 def number(value: object) -> float | None:

@@ -27,7 +27,7 @@ from embexp.records.folder import RunFolder, finite, read_metrics
 from embexp.reports import grid
 from embexp.reports.collected import varying
 from embexp.reports.groups import of_setting
-from embexp.reports.record import Record, Status, at, finite_number, mapping, text_of
+from embexp.reports.record import Record, Status, at, finite_number, mapping
 from embexp.reports.results import shown_path
 from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Direction, direction
@@ -51,6 +51,7 @@ _SCRIPTS = (
     "parameters",
     "costs",
     "compare",
+    "paired",
     "maps",
     "vectors",
     "main",
@@ -64,14 +65,15 @@ def of_runs(
     records: Sequence[Record],
     *,
     maps: Sequence[Mapping[str, Any]] = (),
+    comparison: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What the scripts of the page read.
 
     Returns:
         `runs`; `columns`, keys of the settings that vary; `common`, pairs of the settings that all runs share;
         `groups`, what runs that differ in the seed only have in common; `metrics`, `primary`, `higher`; `steps`, the
-        steps of curves, many of which have the same; `search`; `maps`. Pairs, not
-        objects, where keys are the user's.
+        steps of curves, many of which have the same; `search`; `maps`;
+        `comparison`, see `Comparison.for_page`. Pairs, not objects, where keys are the user's.
     """
     columns = varying(records)[:_MOST_COLUMNS] if len(records) > 1 else []
     common = _common(records)
@@ -116,7 +118,7 @@ def of_runs(
         "runs": runs,
         "columns": columns,
         "common": [[key, finite(value)] for key, value in common.items()],
-        "groups": [_described(columns, json.loads(setting)) for setting in groups],
+        "groups": [grid.described(columns, json.loads(setting)) for setting in groups],
         "metrics": _metrics(records, primary),
         "primary": primary,
         "higher": [
@@ -127,6 +129,7 @@ def of_runs(
         "steps": list(steps),
         "search": _search(records),
         "maps": list(maps),
+        "comparison": comparison,
     }
 
 
@@ -156,14 +159,6 @@ def _common(records: Sequence[Record]) -> dict[str, Any]:
         for key, value in (known[0].items() if known else ())
         if all(key in each and type(each[key]) is type(value) and each[key] == value for each in known)
     }
-
-
-def _described(columns: Sequence[str], values: Sequence[Any]) -> str:
-    """A setting without its seed, as a line."""
-    keys = list(filter(of_setting, columns))
-    names = grid.short_keys([key.removesuffix(".kind") for key in keys]).values()
-    pairs = zip(names, values, strict=True)
-    return ", ".join(f"{name}={text_of(value)}" for name, value in pairs if value is not None)
 
 
 def _primary(records: Sequence[Record]) -> dict[str, Any] | None:
@@ -404,13 +399,14 @@ def page_of(
     records: Sequence[Record],
     *,
     maps: Sequence[Mapping[str, Any]] = (),
+    comparison: Mapping[str, Any] | None = None,
 ) -> str:
     """The page of a report, HTML in one file.
 
     Metrics and curves are read from the directories of the records, without TensorFlow. Of what can't be
     read, the page has nothing.
     """
-    data = of_runs(records, maps=maps)
+    data = of_runs(records, maps=maps, comparison=comparison)
     return document(data, title=_title(records))
 
 

@@ -28,7 +28,7 @@ from embexp.reports import groups as grouping
 from embexp.reports.claims import checked
 from embexp.reports.collected import collect, varying
 from embexp.reports.grid import Column
-from embexp.reports.groups import CONFIDENCE, FEW, REPEATS, Group, of_setting
+from embexp.reports.groups import FEW, REPEATS, Group, of_setting
 from embexp.reports.jobs import changed_tables, in_use
 from embexp.reports.record import (
     Record,
@@ -46,6 +46,7 @@ from embexp.specs.tasks import Direction
 from embexp.system import files, printable, terminal
 from embexp.system.terminal import SafeConsole
 from embexp.training.baseline import OTHERS, worse
+from embexp.training.significance import CONFIDENCE
 
 _SHOWN = 3
 """Metrics of the test split that are shown; files have all."""

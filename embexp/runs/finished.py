@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import shlex
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
@@ -62,7 +62,7 @@ from embexp.vectors.pretrained.tables import settings_of
 
 if TYPE_CHECKING:
     from embexp.runs.deltas import Changed
-    from embexp.runs.evaluations import Evaluator
+    from embexp.runs.evaluations import Evaluation, Evaluator
     from embexp.runs.run import RunResult
     from embexp.runs.runtimes.execution import Execution
     from embexp.training.loop import Runtime
@@ -450,6 +450,22 @@ class Predictions:
     further: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class PreparedEvaluation:
+    """An evaluation that was prepared.
+
+    Attributes:
+        rows: int64, which of `examples` are evaluated.
+        of_rows: prepares the evaluation of some of the rows; None: a part does not tell how good the whole is.
+    """
+
+    measured: Evaluation
+    columns: Columns
+    examples: Examples
+    rows: np.ndarray
+    of_rows: Callable[[np.ndarray], Evaluation] | None = None
+
+
 def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
     """Loads a run from its directory: a finished run, or an unfinished one from its newest checkpoint.
 
@@ -599,19 +615,24 @@ class Run:
             DataError: `data` lacks a column, or a value can't be read; or the run's own data, which some models and
                 tasks need, have changed.
         """
+        return self.evaluation(data, split=split, progress=progress).measured(self.runtime, progress, details)
+
+    def evaluation(self, data: Any = None, *, split: str = "test", progress: Progress = quiet) -> PreparedEvaluation:
+        """Prepares what `evaluate` does, without the model; takes and raises what that does."""
         evaluator = self.evaluator()
         if data is not None:
             columns, examples = self._encode(data, progress, labelled=True)
             measured = evaluator.file(columns, examples, partial(read_recorded_data, self.folder, self.spec, progress))
-            return measured(self.runtime, progress, details)
+            return PreparedEvaluation(measured, columns, examples, np.arange(examples.count))
         own = read_recorded_data(self.folder, self.spec, progress)
         if split not in own.scan.splits:
             raise RunError(f"this run's data has no split {split}; its splits are {', '.join(own.scan.splits)}")
-        of_split = evaluator.split(own, split)
+        of_split, rows = evaluator.split(own, split), own.scan.splits[split]
         if of_split is None:
             filled = [f"--split {name} ({len(rows):,} examples)" for name, rows in own.scan.splits.items() if len(rows)]
             raise RunError(f"the {split} split of this run's data is empty; there is {' and '.join(filled)}")
-        return of_split(self.runtime, progress, details)
+        parts = partial(evaluator.of_rows, own, split) if evaluator.parts else None
+        return PreparedEvaluation(of_split, own.columns, own.scan.examples, rows, parts)
 
     def predict(self, data: Any, *, progress: Progress = quiet) -> np.ndarray:
         """A prediction for each example of a file, or of data in memory.
@@ -658,8 +679,8 @@ class Run:
 
     def alike_unknown(self, data: Path | str) -> dict[str, Alike]:
         """By columns, values of a file that the run does not know and that differ from known ones in spelling only."""
-        columns, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables, labelled=False)
-        vocabularies = {group: self._vocabularies[table] for table, group in shared.items()}
+        columns, _ = columns_of(self.spec.data, self.spec.features, self.spec.tables, labelled=False)
+        vocabularies = self.vocabularies_by_group
         file, cache = OtherFile(Path(data), vocabularies, self.classes), caching.cache_folder(self.spec.output.cache)
         with as_the_runs_data(data):
             tokens = source_of(self.spec.data).tokens_of_file(file, columns, cache=cache)
@@ -740,10 +761,16 @@ class Run:
     def _numbers(self) -> tuple[FittedColumn, ...]:
         return fitted_numbers(self.folder, columns_of(self.spec.data, self.spec.features)[0])
 
+    @property
+    def vocabularies_by_group(self) -> dict[str, Vocabulary]:
+        """By the names that `Columns.ids` has for them; several tables may share one."""
+        _, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables)
+        return {group: self._vocabularies[table] for table, group in shared.items()}
+
     def _encode(self, data: Any, progress: Progress, *, labelled: bool) -> tuple[Columns, Examples]:
         spec = self.spec
-        columns, shared = columns_of(spec.data, spec.features, spec.tables, labelled=labelled, task=spec.task)
-        vocabularies = {group: self._vocabularies[table] for table, group in shared.items()}
+        columns, _ = columns_of(spec.data, spec.features, spec.tables, labelled=labelled, task=spec.task)
+        vocabularies = self.vocabularies_by_group
         known: dict[str, Any] = {"classes": self.classes, "numbers": self._numbers}
         in_memory = arrow_columns.is_in_memory(data)
         with as_the_runs_data(arrow_columns.IN_MEMORY if in_memory else data):

@@ -57,6 +57,9 @@ class Metric:
         listed: whether it is measured only where the config lists it under `metrics`.
         grouped: whether it is a mean over groups of examples, see `by` of `ChosenMetric`.
         most: the best value of one that is best when it is highest; None: there is none.
+        test: `module:function` of an exact test of two models on the same rows, see `training.significance`. It takes
+            their labels, what the one and the other model gave for each, see `training.intervals.Outcomes`, and `k`;
+            "": there is none.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Metric:
     listed: bool = False
     grouped: bool = False
     most: float | None = 1.0
+    test: str = ""
 
     @property
     def key(self) -> str:

@@ -7,6 +7,9 @@ so that their mean stands at the metric: some, such as a calibration error, are 
 Of more than `MOST` examples that many are drawn once without repetition, and deviations shrink by the root of the
 share, as the error of a mean does ("m out of n", Bickel, Götze & van Zwet 1997). So the time is bounded by a few
 seconds, whatever the number of examples.
+
+The draws follow from a seed and the number of rows alone. So two models that are measured of the same rows are measured
+of the same resamples, and what makes a row hard for both cancels in their difference.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -37,17 +40,48 @@ def unheard(done: float) -> None:
 
 
 @dataclass(frozen=True)
+class Outcomes:
+    """What a model gave for each of the rows that a bootstrap draws again.
+
+    Attributes:
+        rows: int64 [N], the example that each row is, or by which it is known.
+        values: [N] or [N, C]: logits, ranks, or a metric of users.
+        name: of the numbers that `shown` makes of them.
+        shown: from some values to the numbers that people compare, [n] or [n, C].
+        labels: [N]; None: there are none.
+        columns: id columns whose values tell the rows apart; None: all.
+        equal_weights: whether all rows count the same, as exact tests of pairs need.
+    """
+
+    rows: np.ndarray
+    values: np.ndarray
+    name: str
+    shown: Callable[[np.ndarray], np.ndarray] = np.asarray
+    labels: np.ndarray | None = None
+    columns: tuple[str, ...] | None = None
+    equal_weights: bool = True
+
+
+@dataclass(frozen=True)
 class Drawn:
     """What a bootstrap draws again.
 
     Attributes:
         measured: the metrics of some rows of `count`.
         order: int64 [count], the rows in the order in which they are measured fastest; None: it does not matter.
+        unit: what the rows are, in the plural.
+        per_row: examples in a row, where rows are as large.
+        most: rows beyond which so many are drawn once.
+        outcomes: of each row; None: they are not kept.
     """
 
     measured: Measured
     count: int
     order: np.ndarray | None = None
+    unit: str = "examples"
+    per_row: int = 1
+    most: int = MOST
+    outcomes: Outcomes | None = None
 
     def of_some(self, some: np.ndarray) -> Callable[[np.ndarray], Mapping[str, float]]:
         """Measures some rows, int64, rising, by how often each counts, int64 [rows]."""
@@ -82,35 +116,43 @@ class Intervals(dict[str, Interval]):
 
 
 def bootstrap(
-    measured: Measured,
-    rows: np.ndarray,
-    count: int,
-    generator: np.random.Generator,
-    progress: Progress = unheard,
-    *,
-    order: np.ndarray | None = None,
+    drawn: Drawn, rows: np.ndarray, generator: np.random.Generator, progress: Progress = unheard
 ) -> Intervals:
     """Deviations of the metrics of resamples from their mean, at both ends; none inside `drawn_later`.
 
     Args:
-        rows: those that are drawn again, of `count`.
-        order: see `Drawn`.
+        rows: those that are drawn again.
     """
-    drawn = Drawn(measured, count, order)
     if _LATER.get():
         return Intervals.of({}, drawn)
-    samples: dict[str, list[float]] = {}
+    samples = _samples(partial(drawn.measured, rows), len(rows), generator, progress)
+    return Intervals.of(_ends(samples, len(rows) / drawn.count), drawn)
+
+
+def _samples(
+    measured: OfCounts, count: int, generator: np.random.Generator, progress: Progress
+) -> dict[str, np.ndarray]:
+    """The metrics of resamples of so many rows, float64 [RESAMPLES] each; NaN where one is undefined."""
+    samples: dict[str, np.ndarray] = {}
     for done in range(RESAMPLES):
         progress(done / RESAMPLES)
-        for name, value in measured(rows, generator.poisson(1.0, len(rows))).items():
-            samples.setdefault(name, []).append(value)
-    shrink = np.sqrt(len(rows) / count)
+        for name, value in measured(generator.poisson(1.0, count)).items():
+            samples.setdefault(name, np.full(RESAMPLES, np.nan))[done] = value
+    return samples
+
+
+def _ends(samples: Mapping[str, np.ndarray], share: float) -> dict[str, Interval]:
+    """How far the ends of the intervals are from the metrics.
+
+    Args:
+        share: of the rows, that were drawn again.
+    """
     found = {}
     for name, values in samples.items():
-        if len(values) > RESAMPLES // 2:  # it is undefined in resamples of a single class
-            low, high = (np.percentile(values, _LEVEL) - np.mean(values)) * shrink
+        if len(known := values[~np.isnan(values)]) > RESAMPLES // 2:  # it is undefined in resamples of a single class
+            low, high = (np.percentile(known, _LEVEL) - np.mean(known)) * np.sqrt(share)
             found[name] = [float(low), float(high)]
-    return Intervals.of(found, drawn)
+    return found
 
 
 _LATER = ContextVar("drawn later", default=False)
@@ -139,12 +181,60 @@ def are_pairs(before: Sequence[Drawn], after: Sequence[Drawn]) -> bool:
     return [each.count for each in before] == [each.count for each in after]
 
 
+@dataclass(frozen=True)
+class Resampled:
+    """The metrics of resamples.
+
+    Attributes:
+        samples: by metric, float64 [RESAMPLES]; NaN where it is undefined.
+        count: rows of the evaluation.
+        share: of the rows, that were drawn again.
+        unit: what the rows are, in the plural; `per_row` examples each, where they are as large.
+    """
+
+    samples: Mapping[str, np.ndarray]
+    count: int
+    share: float
+    unit: str
+    per_row: int
+
+    def less(self, other: Resampled) -> Resampled:
+        """The differences to those of another model, of the same resamples."""
+        common = {name: values - other.samples[name] for name, values in self.samples.items() if name in other.samples}
+        return replace(self, samples=common)
+
+    def ends(self) -> dict[str, Interval]:
+        """How far the ends of the interval of a metric are from it."""
+        return _ends(self.samples, self.share)
+
+    def errors(self) -> dict[str, float]:
+        """The standard errors of the metrics that have an interval.
+
+        Of n rows, resamples vary by the share (n - 1) / n of the variance.
+        """
+        scale = np.sqrt(self.share * self.count / max(1, self.count - 1))
+        return {name: float(np.nanstd(self.samples[name], ddof=1) * scale) for name in self.ends()}
+
+
+def mean_of(several: Sequence[Resampled]) -> Resampled:
+    """The means of the metrics of several models, of the same resamples."""
+    common = {name: [each.samples[name] for each in several if name in each.samples] for name in several[0].samples}
+    samples = {name: np.mean(values, axis=0) for name, values in common.items() if len(values) == len(several)}
+    return replace(several[0], samples=samples)
+
+
+def resampled(drawn: Drawn, seed: int, progress: Progress = unheard) -> Resampled:
+    """Metrics of resamples, the same for all evaluations of as many rows."""
+    generator, rows = np.random.default_rng(seed), np.arange(drawn.count)
+    some = np.sort(generator.choice(rows, drawn.most, replace=False)) if len(rows) > drawn.most else rows
+    samples = _samples(drawn.of_some(some), len(some), generator, progress)
+    return Resampled(samples, drawn.count, len(some) / drawn.count, drawn.unit, drawn.per_row)
+
+
 def differences(
     before: Sequence[Drawn], after: Sequence[Drawn], seed: int, progress: Progress = unheard
 ) -> dict[str, Interval]:
     """How far the ends of the interval of a metric's difference, after less before, are from it.
-
-    Both are measured of the same resamples of the same rows, so what makes a row hard for both cancels.
 
     Args:
         before: of the evaluation of a model.
@@ -157,16 +247,5 @@ def differences(
         raise ValueError("pairs are of the same rows")
     found: dict[str, Interval] = {}
     for mine, theirs in zip(after, before, strict=True):
-        generator, rows = np.random.default_rng(seed), np.arange(mine.count)
-        some = np.sort(generator.choice(rows, MOST, replace=False)) if len(rows) > MOST else rows
-
-        then, now = theirs.of_some(some), mine.of_some(some)
-
-        def measured(
-            rows: np.ndarray, counts: np.ndarray, then: OfCounts = then, now: OfCounts = now
-        ) -> Mapping[str, float]:
-            first, second = then(counts), now(counts)
-            return {name: second[name] - first[name] for name in second if name in first}
-
-        found |= bootstrap(measured, some, mine.count, generator, progress)
+        found |= resampled(mine, seed, progress).less(resampled(theirs, seed, progress)).ends()
     return found

@@ -46,7 +46,7 @@ PLACES = {
     "estimator": ("runtime=estimator",),
 }
 """Strategies and runtimes beside one process on the processor in the function runtime."""
-LOOK = ("trains", "counts", "evaluates", "predicts", "exports")
+LOOK = ("trains", "counts", "evaluates", "compares", "predicts", "exports")
 """Clauses that look at a finished run; others train again."""
 WORKERS = ("strategy=multi_worker", "strategy.workers=2", "strategy.intra_op_threads=1", "strategy.inter_op_threads=2")
 SETTINGS = (
@@ -245,6 +245,14 @@ class Contract:
         run = embexp.load_run(done)
         for split in ("test", "validation"):
             assert run.evaluate(split=split) == metrics(done)[split]
+
+    def test_compares(self, done: Path) -> None:
+        """Compared with itself, no row and no metric differs, as exact tests and resamples agree."""
+        [pair] = embexp.compare([done, done]).pairs
+        known = metrics(done)["test"]
+        assert {each.name: each.after for each in pair.metrics}.items() <= known.items()
+        assert {(each.difference, each.interval, each.p) for each in pair.metrics if each.test} == {(0, (0, 0), 1)}
+        assert pair.differing in (0, None)
 
     def test_resumes(self, runs: Runs, done: Path) -> None:
         """Interrupted in the middle and resumed, it ends with the bits of the run that was not."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from embexp.reports import groups
-from embexp.reports.groups import compare, estimates, holm
+from embexp.reports.groups import compare, estimates
 
 VALUES = st.floats(-1e3, 1e3, allow_nan=False, width=32)
 
@@ -107,28 +107,3 @@ def test_few_pairs_never_get_below_six_percent_with_wilcoxon() -> None:
     differences = [1.0, 1.1, 1.2, 1.3, 1.4]
     assert stats.wilcoxon(differences).pvalue == 0.0625
     assert compare(differences, [0.0] * 5).p < 1e-4
-
-
-@pytest.mark.parametrize(
-    ("ps", "adjusted"),
-    [
-        ([0.01, 0.02, 0.03, 0.04, 0.05], [0.05, 0.08, 0.09, 0.09, 0.09]),  # R: p.adjust(…, "holm")
-        ([0.03, 0.005, 0.04, 0.01], [0.06, 0.02, 0.06, 0.03]),
-        ([0.9, 0.6], [1.0, 1.0]),
-        ([0.2], [0.2]),
-        ([], []),
-    ],
-)
-def test_holm(ps: list[float], adjusted: list[float]) -> None:
-    assert holm(ps) == pytest.approx(adjusted)
-
-
-@given(st.lists(st.floats(0, 1), max_size=8), st.sampled_from([0.01, 0.05, 0.2]))
-def test_holm_rejects_what_the_procedure_rejects(ps: list[float], level: float) -> None:
-    """Holm (1979): from the smallest on, reject while p ≤ level / (number of those not yet rejected)."""
-    rejected: set[int] = set()
-    for place in sorted(range(len(ps)), key=lambda place: ps[place]):
-        if ps[place] * (len(ps) - len(rejected)) > level:
-            break
-        rejected.add(place)
-    assert {place for place, p in enumerate(holm(ps)) if p <= level} == rejected

@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from embexp.reports.collected import collect
 from embexp.reports.page import document, of_runs
 from embexp.system import files
-from tests.reports import swept_runs
+from tests.reports import swept_runs, test_comparison
 from tests.reports.made_runs import ledger, run, spec
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -400,3 +400,22 @@ def test_the_legend_has_no_settings_that_were_skipped(browser: webdriver.Chrome,
     entries = opened.find_elements(By.CSS_SELECTOR, "#curves .legend .entry")
     assert [entry.text for entry in entries] == ["init=a", "init=b"]
     check_quiet(opened, page)
+
+
+def test_differences_of_a_comparison(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """A picture for each difference, with words, and the rows that differ; without a comparison, no section."""
+    sweep = swept_runs.sweep(tmp_path / "sweep", jobs=2, seeds=1, evaluations=2)
+    page = written(tmp_path, sweep, comparison=test_comparison.example().for_page())
+    opened = fresh(browser, page)
+    pictures = opened.find_elements(By.CSS_SELECTOR, "#paired svg")
+    words = [each.get_attribute("aria-label") for each in pictures]
+    assert words[0] == "difference 0.0062, interval 0.001 to 0.0114: better"
+    assert [each.split(",")[0] for each in words if each] == [
+        *("difference 0.0062", "difference 0", "difference 0.25"),
+        "difference 0.0062",
+    ]
+    assert "<u1>" in opened.find_element(By.ID, "paired").text
+    low, high = (float(pictures[0].find_element(By.CSS_SELECTOR, ".range").get_attribute(x) or 0) for x in ("x1", "x2"))
+    assert 90 < low < high < 180
+    check_quiet(browser, page)
+    assert not fresh(browser, written(tmp_path, sweep)).find_elements(By.ID, "paired")

@@ -36,6 +36,7 @@ COMMANDS = {
     "verify": "Repeats a finished run from its record, and compares the results bit for bit.",
     "check": "Runs experiments, or takes finished runs, and checks what they claim of their results.",
     "diff": "Shows what differs between two runs: specs, circumstances, metrics, rows of tables.",
+    "compare": "Compares finished runs on the same examples: differences, their intervals, and tests.",
     "evaluate": "Evaluates a finished run on its own or on other data.",
     "predict": "Writes the predictions of a finished run for a file.",
     **{name: does for field in fields() for name, (does, _) in field.commands.items()},

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from embexp.system.parallel import Progress
 
 
+SPLITS = ("test", "validation", "train", "test_new", "test_known")
+
 EVALUATE_HELP = """\
 usage: embexp evaluate DIR [--data FILE] [--split SPLIT] [--json] [--allow-code MODULE:FUNCTION]
 
@@ -76,7 +78,7 @@ def evaluate(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser.of_run("evaluate", EVALUATE_HELP)
     parser.values("--data")
-    parser.add_argument("--split", choices=("test", "validation", "train", "test_new", "test_known"))
+    parser.add_argument("--split", choices=SPLITS)
     parser.switches("--json")
     options = parser.parse(arguments)
     if options.data is not None and options.split is not None:

@@ -55,6 +55,7 @@ class LabelEvaluator(Evaluator):
         super().__init__(spec)
         self._weighs_classes, self._grouped_by = spec.train.class_weights is not None, spec.grouped_by
         self._loss = own_loss(spec.loss) if isinstance(spec.loss, CustomLoss) else None
+        self._of_another_loss = () if self._loss is None else ("loss",)
         self._metrics = {
             name: NamedFunction(f"metrics.{name}", metric.function, metric.args, "labels, predictions")
             for name, metric in spec.metrics.items()
@@ -82,11 +83,11 @@ class LabelEvaluator(Evaluator):
             found = self._metrics_of(labels, logits, measures)
             if details is not None:
                 drawn = partial(progress, INTERVALS)
-                deviations = metrics.intervals_of_examples(self.task, labels, logits, measures, self._seed, drawn)
+                deviations = metrics.intervals_of_examples(
+                    self.task, labels, logits, measures, self._seed, drawn, rows=rows, without=self._of_another_loss
+                )
                 if self.task.has_classes:
                     details.update(metrics.confusion_by_name(labels, logits, measures, classes))
-                if self._loss is not None:
-                    deviations.pop("loss", None)  # the loss of the task is another
                 details["intervals"] = intervals.around(found, deviations)
             return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from embexp.data.examples import check_labels
 from embexp.errors import DataError, DivergedError
 from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Labels, Task
-from embexp.training.intervals import MOST, Intervals, Progress, bootstrap, unheard
+from embexp.training import significance
+from embexp.training.intervals import MOST, Drawn, Intervals, Outcomes, Progress, bootstrap, unheard
+from embexp.training.significance import Tested
 
 _CELLS = 1 << 20
 """Logits that are converted to float64 at a time."""
@@ -250,6 +253,11 @@ def accuracy(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None 
     return mean(right, weights)
 
 
+def mcnemar_of_accuracies(labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> Tested:
+    """McNemar's exact test of two models, by their logits."""
+    return significance.mcnemar(*(predicted_classes(each) == labels for each in (before, after)))
+
+
 def balanced_accuracy(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
     """The mean of the recalls of the classes that have examples (Brodersen et al. 2010)."""
     counts = confusion(labels, logits, weights)
@@ -378,10 +386,17 @@ def intervals_of_examples(
     measures: Measures,
     seed: int,
     progress: Progress = unheard,
+    *,
+    rows: np.ndarray | None = None,
+    without: Collection[str] = (),
 ) -> Intervals:
     """Intervals of the metrics of `metrics.evaluate`, by name: how far both ends are from the metric; see `around`.
 
     Those of metrics that are means over groups are of groups drawn again.
+
+    Args:
+        rows: int64 [N], which examples they are; None: nobody asks.
+        without: names of metrics that are left out.
     """
     y, z = checked(task, labels, logits)
     order = np.argsort(z, kind="stable") if z.ndim == 1 else np.arange(len(z))  # sorted scores are ranked faster
@@ -392,11 +407,17 @@ def intervals_of_examples(
         weights = own[rows] * counts
         if not weights.any():
             return {}
-        return metric_specs.computed(task, "value", y[rows], z[rows], weights, listed=measures.listed)
+        found = metric_specs.computed(task, "value", y[rows], z[rows], weights, listed=measures.listed)
+        return {name: value for name, value in found.items() if name not in without}
 
     most = min(MOST, max(1000, _RESAMPLED_CELLS // (1 if z.ndim == 1 else z.shape[1])))
-    drawn = np.sort(generator.choice(len(y), most, replace=False)) if len(y) > most else np.arange(len(y))
-    found = bootstrap(measured, order[drawn], len(y), generator, progress, order=order)
+    some = np.sort(generator.choice(len(y), most, replace=False)) if len(y) > most else np.arange(len(y))
+    kept = None
+    if rows is not None:
+        shown = partial(predicted, task)
+        kept = Outcomes(rows, z, "prediction", shown, y, equal_weights=measures.weights is None)
+    drawn = Drawn(measured, len(y), order, most=most, outcomes=kept)
+    found = bootstrap(drawn, order[some], generator, progress)
     if measures.groups is None:
         return found
     _, group = np.unique(measures.groups, return_inverse=True)
@@ -405,18 +426,23 @@ def intervals_of_examples(
     if len(y) > most:
         shuffled = generator.permutation(groups)
         chosen = shuffled[: max(2, np.searchsorted(np.cumsum(np.bincount(group)[shuffled]), most))]
-    rows = order[np.isin(group[order], chosen)]
+    names = [name for name, metric, _ in task.named_metrics((), measures.listed) if metric.grouped]
+    last, used = chosen, order[np.isin(group[order], chosen)]
 
-    def over_groups(drawn: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+    def over_groups(some: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+        nonlocal last, used
+        if some is not last:  # all resamples are of the same groups, whose rows are found once
+            last, used = some, order[np.isin(group[order], some)]
         times = np.zeros(groups)
-        times[drawn] = counts
-        weights = own[rows] * times[group[rows]]
+        times[some] = counts
+        weights = own[used] * times[group[used]]
         every = metric_specs.computed(
-            task, "value", y[rows], z[rows], weights, listed=measures.listed, grouped=group[rows]
+            task, "value", y[used], z[used], weights, listed=measures.listed, grouped=group[used]
         )
-        return {name: value for name, value in every.items() if name not in found}
+        return {name: every[name] for name in names if name in every}
 
-    return found.with_others(bootstrap(over_groups, chosen, groups, generator, progress))
+    by_group = Drawn(over_groups, groups, unit="groups", most=len(chosen))
+    return found.with_others(bootstrap(by_group, chosen, generator, progress))
 
 
 def confusion_by_name(

@@ -23,11 +23,12 @@ from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.specs.tasks import ALL_RELATIONS, CANDIDATES, KNOWN
 from embexp.system.parallel import Progress, quiet
-from embexp.training import intervals, ranking
+from embexp.training import intervals, ranking, significance
 from embexp.training.baseline import Reference, approached
-from embexp.training.intervals import MOST, Intervals, bootstrap, unheard
+from embexp.training.intervals import MOST, Drawn, Intervals, Outcomes, bootstrap, unheard
 from embexp.training.loop import Predictor
 from embexp.training.ranking import KnownAnswers
+from embexp.training.significance import Tested
 
 
 def metrics(ranks: np.ndarray, predict_head: np.ndarray) -> dict[str, float]:
@@ -65,6 +66,11 @@ def mrr_heads(ranks: np.ndarray, predict_head: np.ndarray) -> float | None:
 def hits(ranks: np.ndarray, predict_head: np.ndarray, k: int) -> float:
     """Share of the ranks up to k."""
     return float(np.mean(ranks <= k))
+
+
+def mcnemar_of_hits(labels: None, before: np.ndarray, after: np.ndarray, k: int) -> Tested:
+    """McNemar's exact test of two models, by their ranks."""
+    return significance.mcnemar(before <= k, after <= k)
 
 
 def mean_rank(ranks: np.ndarray, predict_head: np.ndarray) -> float:
@@ -294,7 +300,7 @@ class RankingEvaluator(Evaluator):
             ranks = ranking.ranks_of_queries(reporting.predict(some), answers, candidates.entities)
             found = metrics(ranks, heads)
             if details is not None:
-                deviations = of_queries(ranks, heads, self._seed, partial(progress, INTERVALS))
+                deviations = of_queries(rows, ranks, heads, self._seed, partial(progress, INTERVALS))
                 details["intervals"] = intervals.around(found, deviations)
             return found
 
@@ -316,9 +322,17 @@ class RankingEvaluator(Evaluator):
 
 
 def of_queries(
-    ranks: np.ndarray, predict_head: np.ndarray, seed: int, progress: Callable[[float], object] = unheard
+    examples: np.ndarray,
+    ranks: np.ndarray,
+    predict_head: np.ndarray,
+    seed: int,
+    progress: Callable[[float], object] = unheard,
 ) -> Intervals:
-    """Intervals of the metrics of `metrics.metrics`, by name; queries are drawn again."""
+    """Intervals of the metrics of `metrics.metrics`, by name; queries are drawn again.
+
+    Args:
+        examples: int64 [N], which queries they are.
+    """
     generator = np.random.default_rng(seed)
 
     def measured(rows: np.ndarray, counts: np.ndarray) -> dict[str, float]:
@@ -326,5 +340,6 @@ def of_queries(
         return metrics(ranks[again], predict_head[again]) if len(again) else {}
 
     rows = np.arange(len(ranks))
-    drawn = np.sort(generator.choice(rows, MOST, replace=False)) if len(rows) > MOST else rows
-    return bootstrap(measured, drawn, len(rows), generator, progress)
+    some = np.sort(generator.choice(rows, MOST, replace=False)) if len(rows) > MOST else rows
+    drawn = Drawn(measured, len(rows), unit="queries", outcomes=Outcomes(examples, ranks, "rank"))
+    return bootstrap(drawn, some, generator, progress)

@@ -159,6 +159,7 @@ RANKING = Ranking(
             f"{_RANKS}:hits_at_random",
             cutoffs=HITS,
             unit="fraction with rank ≤ {k}",
+            test=f"{_RANKS}:mcnemar_of_hits",
         ),
         Metric(
             "mean_rank",

@@ -61,7 +61,7 @@ from embexp.specs import tasks as metric_specs
 from embexp.specs.run import RunSpec
 from embexp.system.parallel import Progress, part, quiet
 from embexp.training import baseline, intervals, ranking
-from embexp.training.intervals import MOST, Intervals, bootstrap, unheard
+from embexp.training.intervals import MOST, Drawn, Intervals, Outcomes, bootstrap, unheard
 from embexp.training.loop import Predictor
 from embexp.training.ranking import ItemPart, Lister, SharesItems, UserVectors, blocks, pairs
 
@@ -285,8 +285,10 @@ class ListEvaluator(Evaluator):
         )
         if details is not None:
             values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
+            who = (_recommended(data).interactions.user,)
+            outcomes = Outcomes(held.examples, values[self.first], self.first, columns=who)
             details["intervals"] = intervals.around(
-                found, intervals_over_users(values, self._seed, partial(progress, INTERVALS))
+                found, intervals_over_users(values, self._seed, partial(progress, INTERVALS), outcomes)
             )
         return found
 
@@ -426,12 +428,16 @@ def _recommended(data: Data) -> Recommended:
 
 
 def intervals_over_users(
-    values: Mapping[str, np.ndarray], seed: int, progress: Callable[[float], object] = unheard
+    values: Mapping[str, np.ndarray],
+    seed: int,
+    progress: Callable[[float], object] = unheard,
+    outcomes: Outcomes | None = None,
 ) -> Intervals:
     """Intervals of metrics that are means over users; users are drawn again.
 
     Args:
         values: by name, of each user, float64 [N].
+        outcomes: of the users; None: nobody asks.
     """
     if not values:
         return Intervals()
@@ -445,5 +451,5 @@ def intervals_over_users(
         )
 
     rows = np.arange(count)
-    drawn = np.sort(generator.choice(rows, MOST, replace=False)) if count > MOST else rows
-    return bootstrap(measured, drawn, count, generator, progress)
+    some = np.sort(generator.choice(rows, MOST, replace=False)) if count > MOST else rows
+    return bootstrap(Drawn(measured, count, unit="users", outcomes=outcomes), some, generator, progress)
