@@ -26,7 +26,7 @@ from typing import Any
 from embexp.records.folder import RunFolder, finite, read_metrics
 from embexp.reports import grid
 from embexp.reports.collected import varying
-from embexp.reports.groups import of_setting
+from embexp.reports.groups import by_data, of_setting, repeating
 from embexp.reports.record import Record, Status, at, finite_number, mapping, text_of
 from embexp.reports.results import shown_path
 from embexp.specs import tasks as metric_specs
@@ -64,14 +64,15 @@ def of_runs(
     records: Sequence[Record],
     *,
     maps: Sequence[Mapping[str, Any]] = (),
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What the scripts of the page read.
 
     Returns:
         `runs`; `columns`, keys of the settings that vary; `common`, pairs of the settings that all runs share;
-        `groups`, what runs that differ in the seed only have in common; `metrics`, `primary`, `higher`; `steps`, the
-        steps of curves, many of which have the same; `search`; `maps`. Pairs, not
-        objects, where keys are the user's.
+        `groups`, what runs that differ in the seed only have in common; `data` of a run, the number of its data, 0 for
+        those of most runs, null without results; `metrics`, `primary`, `higher`; `steps`, the steps of curves, many of
+        which have the same; `search`; `maps`; `notes`. Pairs, not objects, where keys are the user's.
     """
     columns = varying(records)[:_MOST_COLUMNS] if len(records) > 1 else []
     common = _common(records)
@@ -79,8 +80,17 @@ def of_runs(
     points = points_each(read)
     steps: dict[tuple[int, ...], int] = {}
     table = _values(records, columns)
+    ended = [record for record in records if record.status.has_results]
+    repeats = repeating(ended)
+    of_data = {id(record): place for place, part in enumerate(by_data(ended, repeats)) for record in part}
+    kept = [key for key in columns if of_setting(key, repeats)]
+    several = any(of_data.values())
     settings = [
-        json.dumps([value for key, value in zip(columns, row, strict=True) if of_setting(key)]) for row in table
+        (
+            json.dumps([value for key, value in zip(columns, row, strict=True) if key in kept]),
+            of_data.get(id(record)) if several else None,
+        )
+        for record, row in zip(records, table, strict=True)
     ]
     groups = list(dict.fromkeys(settings))
     runs = []
@@ -95,6 +105,7 @@ def of_runs(
                 "status": record.status.value,
                 "reason": "; ".join(filter(None, (record.reason, changed))),
                 "group": groups.index(setting),
+                "data": of_data.get(id(record)),
                 "values": values,
                 "settings": [[key, finite(value)] for key, value in record.settings.items() if key not in common]
                 if record.settings
@@ -116,7 +127,7 @@ def of_runs(
         "runs": runs,
         "columns": columns,
         "common": [[key, finite(value)] for key, value in common.items()],
-        "groups": [_described(columns, json.loads(setting)) for setting in groups],
+        "groups": [_described(kept, json.loads(setting)) for setting, _ in groups],
         "metrics": _metrics(records, primary),
         "primary": primary,
         "higher": [
@@ -127,6 +138,7 @@ def of_runs(
         "steps": list(steps),
         "search": _search(records),
         "maps": list(maps),
+        "notes": list(notes),
     }
 
 
@@ -158,9 +170,8 @@ def _common(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _described(columns: Sequence[str], values: Sequence[Any]) -> str:
+def _described(keys: Sequence[str], values: Sequence[Any]) -> str:
     """A setting without its seed, as a line."""
-    keys = list(filter(of_setting, columns))
     names = grid.short_keys([key.removesuffix(".kind") for key in keys]).values()
     pairs = zip(names, values, strict=True)
     return ", ".join(f"{name}={text_of(value)}" for name, value in pairs if value is not None)
@@ -404,13 +415,14 @@ def page_of(
     records: Sequence[Record],
     *,
     maps: Sequence[Mapping[str, Any]] = (),
+    notes: Sequence[str] = (),
 ) -> str:
     """The page of a report, HTML in one file.
 
     Metrics and curves are read from the directories of the records, without TensorFlow. Of what can't be
     read, the page has nothing.
     """
-    data = of_runs(records, maps=maps)
+    data = of_runs(records, maps=maps, notes=notes)
     return document(data, title=_title(records))
 
 
