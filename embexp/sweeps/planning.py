@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Glob, Override
-from omegaconf import DictConfig, OmegaConf, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import alike, composition, hydra_globals, hydra_job
+from embexp.config import alike, composition, hydra_globals, hydra_job, zipped
 from embexp.config.composition import Composition, Job, compose_config
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
@@ -110,18 +110,23 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         search, effective, notes = _search(loader, base, tasks, hydra, launched, engine)
         limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
+        if search is None and (zips := [task for task in tasks if isinstance(task, zipped.Zipped)]):
+            rule = f"the sweeper {sweeper} takes no lists together"
+            remedy = "leave it out, or choose hydra/sweeper=basic or hydra/sweeper=optuna"
+            raise ConfigError([Fault(each.key_or_group, each.get_value_string(), rule, remedy) for each in zips])
         asked = tuple(str(task.input_line) for task in tasks)
         return Plan(base, asked, None, launched, engine, search, effective, (*tuned, *notes), outside)
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
         params, more = _without_tuned(loader, params)
-        with read_write(base.hydra):  # Hydra's sweeper reads them there
-            for key, param in zip(base.hydra.sweeper.params or (), params, strict=True):
-                base.hydra.sweeper.params[key] = str(param.input_line).partition("=")[2]
+        with read_write(base.hydra), open_dict(base.hydra):  # Hydra's sweeper reads them there
+            lines = (zipped.for_hydra(param).partition("=") for param in params)
+            base.hydra.sweeper.params = {key: value for key, _, value in lines} or base.hydra.sweeper.params
+    _check_zips([*params, *tasks])
     limit(factors([*params, *tasks]) | {"seeds": _number(base, "seeds", 1)}, most)
     checked = _possible(loader, combinations([*params, *tasks]), hydra, engine, base, progress)
     # Hydra accepts a valid key that no file mentions only if it is added.
-    lines = [str(task.input_line) for task in tasks]
+    lines = [zipped.for_hydra(task) for task in tasks]
     forced = tuple(f"++{line}" if line.partition("=")[0] in checked.added else line for line in lines)
     notes = (*tuned, *more, *inert_notes(checked.jobs))
     return Plan(base, forced, checked.jobs, launched, engine, notes=notes, outside=outside)
@@ -199,6 +204,7 @@ def _search(
 
     params = _parsed(loader, [f"{key}={value}" for key, value in (settings.params or {}).items()])
     params, tuned = _without_tuned(loader, params)
+    _check_zips([*params, *tasks])
     search = plan_search(
         settings,
         [*params, *tasks],
@@ -217,6 +223,12 @@ def _unchecked(jobs: Sequence[PlannedJob]) -> Iterator[list[str]]:
         like = next((job for job in jobs if key in map(key_of, job.effective)), None)
         if like is not None:
             yield [override if key_of(each) == key else each for each in like.overrides]
+
+
+def _check_zips(overrides: Sequence[Override]) -> None:
+    """Raises ConfigError if a key is in lists that are taken together and elsewhere; of equal keys, the last counts."""
+    if found := list(zipped.faults({each.get_key_element(): each for each in overrides}.values())):
+        raise ConfigError(found)
 
 
 def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
@@ -346,13 +358,14 @@ def check(
     A setting that the choices of a job do not have has no effect there, if it has one in another job.
 
     Args:
-        batch: the overrides of each setting.
+        batch: the overrides of each setting; of lists that are taken together, those of the setting.
         seeds: how often each setting is repeated.
         effective: keys that have an effect in jobs of other batches.
 
     Raises:
         ConfigError: with the faults of all jobs, or of the first ones that have some.
     """
+    batch = [zipped.written_out(loader, overrides) for overrides in batch]
     composed_jobs, jobs = alike.Jobs(loader), list[PlannedJob]()
     added: set[str] = set()
     directories: set[str] = set()

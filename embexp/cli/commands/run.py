@@ -59,6 +59,7 @@ sweeps
     hydra/launcher=submitit_slurm            Runs jobs on Slurm. hydra.launcher.tasks_per_node=2 starts a task for each
                                              worker of strategy=multi_worker; `embexp plan -m` shows what is asked for.
     seeds=5                                  Runs each setting with five seeds.
+    'zip(model,optimizer)=[mlp,sgd],[dlrm,adam]'         Takes lists together: two jobs, not four.
     sweep.exclude='[{init: constant, freeze: table}]'    Excludes combinations.
     The same sweep in the same directory runs only missing jobs; `embexp resume DIR` finishes it, too.
     `embexp report DIR` shows what its jobs do, `embexp sweep cancel DIR` cancels those that are queued or running.
