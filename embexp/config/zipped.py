@@ -87,7 +87,7 @@ def _fault_of_keys(prefix: str, key: str, keys: Sequence[str], value: str) -> Fa
     return Fault(key, shown, f"it names {twice[0]} more than once", "name each key once") if twice else None
 
 
-def _lists(value: Any) -> tuple[list[list[Any]] | None, bool]:
+def _lists(value: Any) -> tuple[list[Any] | None, bool]:
     """The lists of a parsed value, None if it holds others, and whether they are shuffled.
 
     A list of lists, as YAML has it, is the same as several lists.

@@ -30,7 +30,7 @@ from embexp.specs.running import Launching, Sweep
 from embexp.sweeps import engines, processes
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.jobs import OTHER_DIRECTORY
-from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.sweeps.ledger import ADDED, Ledger, LedgerJob
 from embexp.sweeps.search import Search, combinations, factors, limit, plan_search
 from embexp.sweeps.settings import checked_launching, checked_search_settings
 from embexp.system import digests
@@ -120,8 +120,8 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
         params, more = _without_tuned(loader, params)
         with read_write(base.hydra), open_dict(base.hydra):  # Hydra's sweeper reads them there
-            lines = (zipped.for_hydra(param).partition("=") for param in params)
-            base.hydra.sweeper.params = {key: value for key, _, value in lines} or base.hydra.sweeper.params
+            pairs = (zipped.for_hydra(param).partition("=") for param in params)
+            base.hydra.sweeper.params = {key: value for key, _, value in pairs} or base.hydra.sweeper.params
     _check_zips([*params, *tasks])
     limit(factors([*params, *tasks]) | {"seeds": _number(base, "seeds", 1)}, most)
     checked = _possible(loader, combinations([*params, *tasks]), hydra, engine, base, progress)
@@ -589,6 +589,7 @@ class Enrolment:
         self._ledger = ledger
         self._at_once, self._engine = at_once, engine
         self._jobs = {job.number: job for job in ledger.jobs()}
+        self._forgotten = ledger.forgotten()
         self._numbers: dict[str, list[int]] = defaultdict(list)
         for job in self._jobs.values():
             self._numbers[job.identity].append(job.number)
@@ -607,7 +608,8 @@ class Enrolment:
             known, place = self._numbers[identity], self._asked[identity]
             self._asked[identity] += 1
             if place == len(known):
-                added = self._entry(job, identity, max(self._jobs, default=-1) + 1)
+                used = [*self._jobs, *(each.number for each in self._forgotten)]
+                added = self._entry(job, identity, max(used, default=-1) + 1)
                 self._jobs[added.number] = added
                 known.append(added.number)
                 new.append(added)
@@ -630,8 +632,10 @@ class Enrolment:
         return found
 
     def unasked(self) -> list[LedgerJob]:
-        """The jobs of the ledger that were not planned."""
-        numbers = [n for identity, known in self._numbers.items() for n in known[self._asked[identity] :]]
+        """The jobs of the ledger that were not planned, without those that were added to the command's."""
+        added = (self._ledger.noted(ADDED) or {}).get("numbers", ())
+        places = [n for identity, known in self._numbers.items() for n in known[self._asked[identity] :]]
+        numbers = [number for number in places if number not in added]
         return [self._jobs[number] for number in sorted(numbers)]
 
     def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
@@ -646,7 +650,7 @@ class Enrolment:
             if first.state is not Status.SKIPPED and first.same_as is None and other != number:
                 entry = replace(entry, same_as=other, directory=first.directory)
                 return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
-        taken = {each.directory for each in self._jobs.values()}
+        taken = {each.directory for each in self._jobs.values()} | {each.directory for each in self._forgotten}
         composed = None if job.compose is None else job.compose()
         content = {} if composed is None else composed.write()
         if composed is None or hydra_job.is_numbered(content):

@@ -45,7 +45,7 @@ def faults(*words: str) -> dict[str, tuple[str, str, str]]:
         (["zip(model, optimizer)=[[mlp, sgd]]"], [{"model": "mlp", "optimizer": "sgd"}]),
         (["zip(name,seed)=['1',2],[a b,3]"], [{"name": '"1"', "seed": "2"}, {"name": '"a b"', "seed": "3"}]),
         (["zip(name,train.steps)=[x${seed},2]"], [{"name": '"x${seed}"', "train.steps": "2"}]),
-        (["zip(+initializer@tables.item.initializer,seed)=[uniform,2]"], [{"initializer@tables.item.initializer": "uniform", "seed": "2"}]),
+        (["zip(++train.steps,seed)=[5,2]"], [{"train.steps": "5", "seed": "2"}]),
     ],
 )
 def test_jobs_are_as_many_as_lists(words: list[str], expected: list[dict[str, str]]) -> None:
