@@ -67,7 +67,7 @@ _OF_USER = ("core.excludesfile", "core.attributesfile")
 _IN_RUNS = ("manifest.json", "metrics.jsonl", "summary.json", "vocabularies", "checkpoints", "code", ".hydra")
 """What a run's folder has beside spec.json."""
 _NONE: Mapping[str, str] = MappingProxyType({})
-DECIDES_NOTHING = ("output", "checkpoint", "tracking", "name", "sweep", "seeds")
+DECIDES_NOTHING = ("output", "checkpoint", "tracking", "name", "sweep", "seeds", "resolvers", "environment")
 """Settings at the top of a spec that change no result."""
 _OF_A_MACHINE = (
     *("address", "zone", "project", "timeout_seconds", "initialization_seconds"),

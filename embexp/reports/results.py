@@ -63,6 +63,7 @@ class Results:
         tables = self._metrics(options), self._confusion(options), self._tables(options), self._pretrained(options)
         yield from spaced([table for table in tables if table is not None], options)
         lines = (*continued(self.summary), *divided(self.summary), *fits(self.summary), *fused(self.summary))
+        lines = (*lines, *map(str, self.summary.get("environment") or ()))
         yield from map(Text, lines)
         yield from files(self.directory, self._existing())
         yield from warnings(self.summary)

@@ -40,7 +40,7 @@ _SWEEPER = "hydra_plugins.embexp_optuna_sweeper.OptunaSweeper"
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
 _ENOUGH = 8
 """Settings with faults after which no more are looked for."""
-_NO_PART = {"name", "output", "sweep", "seeds"}
+_NO_PART = {"name", "output", "sweep", "seeds", "resolvers", "environment"}
 """What two jobs with the same results may differ in."""
 Exclusion = Mapping[str, Any]
 
