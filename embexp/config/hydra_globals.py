@@ -21,7 +21,6 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobRuntime
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.basecontainer import BaseContainer
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 from omegaconf.resolvers import oc
 
@@ -38,6 +37,8 @@ _within: list[bool] = []
 """For each block that is entered, whether it may have secrets: the last one to be left restores what is OmegaConf's."""
 APPROVED: set[tuple[str, str]] = set()
 """Name and function of each of the user's resolvers that the last config which names it may call."""
+_registered: dict[str, list[Callable[..., Any]]] = {}
+"""The user's resolvers that are registered, by name: for each block that is entered, the last one counts."""
 _noted: list[dict[str, list[str]]] = []
 """For each block that notes them, the environment variables that values came from, with the keys of these values."""
 _place = ""
@@ -99,19 +100,27 @@ def noting_variables() -> Iterator[dict[str, list[str]]]:
 @contextlib.contextmanager
 def own_resolvers(config: Any) -> Iterator[None]:
     """Within the block, the resolvers that a config names are registered, as far as they are approved."""
-    node = config._get_node("resolvers") if isinstance(config, DictConfig) else None
-    named: Any = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
-    own = [pair for pair in named.items() if pair in APPROVED] if isinstance(named, dict) else []
-    before = {name: OmegaConf._get_resolver(name) for name, _ in own}  # of a block around this one
+    own = {name: function for name, function in named_resolvers(config).items() if (name, function) in APPROVED}
     try:
-        for name, function in own:
-            OmegaConf.register_new_resolver(name, _Resolver(name, function), replace=True)
+        for name, function in own.items():
+            _registered.setdefault(name, []).append(_Resolver(name, function))
+            OmegaConf.register_new_resolver(name, _registered[name][-1], replace=True)
         yield
     finally:
-        for name, resolver in before.items():
+        for name in own:
+            _registered[name].pop()
             OmegaConf.clear_resolver(name)
-            if resolver is not None:
-                BaseContainer._resolvers[name] = resolver
+            for outer in _registered[name][-1:]:
+                OmegaConf.register_new_resolver(name, outer)
+
+
+def named_resolvers(config: Any) -> dict[Any, Any]:
+    """The functions that a config names as resolvers, by their names."""
+    node = None
+    with contextlib.suppress(OmegaConfBaseException):  # which validation reports
+        node = config.get("resolvers") if isinstance(config, DictConfig) else None
+    named = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
+    return named if isinstance(named, dict) else {}
 
 
 class _Resolver:

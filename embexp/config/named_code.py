@@ -20,7 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 
-from embexp.config.hydra_globals import APPROVED, UnresolvedError, hydra_setting
+from embexp.config.hydra_globals import APPROVED, UnresolvedError, hydra_setting, named_resolvers
 from embexp.config.messages import Caller, format_value
 from embexp.errors import ConfigError, Fault
 from embexp.specs.base import FUNCTION
@@ -156,9 +156,7 @@ def resolver_faults(config: DictConfig, permission: Permission) -> Iterator[Faul
 
     A name or a function of another form is left to the validation of the spec.
     """
-    node = config._get_node("resolvers")
-    named: Any = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
-    for name, function in named.items():
+    for name, function in named_resolvers(config).items():
         path = f"resolvers.{name}"
         APPROVED.discard((name, function))
         if not isinstance(function, str) or not re.fullmatch(FUNCTION, function):

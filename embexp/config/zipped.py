@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra.core.override_parser.types import ChoiceSweep, Override, OverrideType, Transformer, ValueType
+from hydra.core.override_parser.types import ChoiceSweep, Override, OverrideType, QuotedString, Transformer, ValueType
 
 from embexp.config.loader import Loader
 from embexp.config.messages import as_override, format_value
@@ -93,13 +93,26 @@ def _lists(value: Any) -> tuple[list[Any] | None, bool]:
     A list of lists, as YAML has it, is the same as several lists.
     """
     if isinstance(value, ChoiceSweep) and not value.tags:
-        items, shuffle = [Override._convert_value(each) for each in value.list], value.shuffle
+        items, shuffle = [_unquoted(each) for each in value.list], value.shuffle
     elif isinstance(value, list):
         items, shuffle = value if value and all(isinstance(each, list) for each in value) else [value], False
     else:
         return None, False
     lists = [each for each in items if isinstance(each, list)]
     return (lists, shuffle) if lists and len(lists) == len(items) else (None, False)
+
+
+def _unquoted(value: Any) -> Any:
+    """A parsed value with plain texts."""
+    match value:
+        case list():
+            return [_unquoted(each) for each in value]
+        case dict():
+            return {_unquoted(key): _unquoted(each) for key, each in value.items()}
+        case QuotedString():
+            return value.text
+        case _:
+            return value
 
 
 def written_out(loader: Loader, texts: Iterable[str]) -> list[str]:

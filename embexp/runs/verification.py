@@ -476,8 +476,8 @@ def _other_variables(spec: RunSpec) -> Iterator[Difference]:
     for name, read in spec.environment.items():
         value = environment.fingerprint(name)
         if value != read.value:
-            was = "was not set" if read.value == environment.UNSET else "had another value"
-            changed = f"it {was} when the config was composed{', and is not set now' * (value == environment.UNSET)}"
+            was = "was not set" if read.value is None else "had another value"
+            changed = f"it {was} when the config was composed{', and is not set now' * (value is None)}"
             yield Difference(Kind.VARIABLE, name, note=f"{changed}; this run has the recorded {', '.join(read.keys)}")
 
 

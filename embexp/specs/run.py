@@ -45,7 +45,6 @@ from embexp.specs.studies import DailyStudy, NoStudy
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tasks import Labels, Task
 from embexp.specs.tracking import NoTracking, Tracking
-from embexp.system.environment import UNSET
 
 _BROUGHT: Mapping[str, tuple[str, tuple[type[Choice], ...]]] = {
     "data": ("data", SOURCES),
@@ -75,15 +74,15 @@ INHERITED = ("optimizer", "pretrained", "init", "freeze")
 class VariableRead(Spec):
     """An environment variable that a config has read."""
 
-    value: str
-    """What it was then: see `embexp.system.environment.fingerprint`."""
+    value: str | None
+    """What it was then: see `embexp.system.environment.fingerprint`. null: it was not set."""
     keys: tuple[str, ...]
     """The settings that it decided."""
 
     def described(self, name: str) -> str:
         """What the variable decided, in words."""
         keys = f"{', '.join(self.keys[:3])}{f' and {len(self.keys) - 3} more' if len(self.keys) > 3 else ''}"
-        is_set = "decides" if self.value != UNSET else "is not set, and would decide"
+        is_set = "is not set, and would decide" if self.value is None else "decides"
         return f"the environment variable {name} {is_set} {keys}"
 
 

@@ -58,15 +58,15 @@ _process = False
 """Whether this process only runs a command; a notebook or a test has its collector to itself."""
 
 
-UNSET, SECRET = "unset", "secret"
-"""What stands for the value of a variable that is not set, and for one that is a secret, even as a digest."""
+SECRET = "secret"
+"""What stands for the value of a variable that is a secret: even its digest would tell whether a guess is right."""
 
 
-def fingerprint(name: str) -> str:
-    """SHA-256 of the value that an environment variable has now; `UNSET`, or `SECRET` by its name or its value."""
+def fingerprint(name: str) -> str | None:
+    """SHA-256 of the value that an environment variable has now, `SECRET` if that is one; None: it is not set."""
     text = os.environ.get(name)
     if text is None:
-        return UNSET
+        return None
     return SECRET if masked(text, name) != text else hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 

@@ -147,7 +147,7 @@ class TestEnvironment:
         assert json.loads(spec.model_dump_json())["environment"] == {
             "EXPERIMENT": {"value": hashlib.sha256(b"a name").hexdigest(), "keys": ["name"]},
             "MY_PASSWORD": {"value": "secret", "keys": ["output.cache"]},
-            "SEED": {"value": "unset", "keys": ["data.seed"]},
+            "SEED": {"value": None, "keys": ["data.seed"]},
         }
         assert content_id(spec, "0") == content_id(spec.model_copy(update={"environment": {}}), "0")
         assert plan.main(words[:2]) == 0
