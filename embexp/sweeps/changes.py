@@ -21,9 +21,10 @@ from embexp.config import composition, zipped
 from embexp.config import overrides as additions
 from embexp.config.named_code import Permission
 from embexp.errors import CommandLineError, RunError
-from embexp.records.folder import check_entries
+from embexp.records.folder import check_code, check_entries
 from embexp.reports import jobs as states
 from embexp.reports.record import Status
+from embexp.specs import tracking
 from embexp.specs.running import Launching
 from embexp.sweeps import planning, processes
 from embexp.sweeps.engines import Engine
@@ -161,6 +162,7 @@ def add(
         known = _jobs_of(begun.plan())
         _check_configs(ledger, known)
         wanted = _jobs_of(begun.plan(overrides))
+        _check_others(begun, wanted, allow_code)
         strategies = [job.spec.strategy for job in wanted]
         at_once = processes.jobs_at_once(begun.launching, strategies, processes.visible_gpus())
         found, new = Enrolment(ledger, at_once=at_once, engine=begun.engine).find(wanted)
@@ -176,6 +178,17 @@ def add(
         text += f"; {there} {'is' if there == 1 else 'are'} there already" if there else ""
         _say(console, text + (f"; `embexp resume {place}` runs what is missing" if later and missing else ""))
         return begun.run(missing, console, command) if missing and not later else True
+
+
+def _check_others(begun: _Begun, wanted: Sequence[PlannedJob], allow_code: Sequence[str]) -> None:
+    """Raises an error if the record of a sweep names a launcher, or another machine, that the user has not allowed.
+
+    What the configs name was checked when they were composed.
+    """
+    tracking.check_addresses([job.spec for job in wanted], begun.ledger.path)
+    target = "" if begun.engine is None else begun.engine.named_code(begun.place)
+    named = {target: "hydra.launcher"} if target else {}
+    check_code(named, [each for each in allow_code if each in named], record=begun.ledger.path)
 
 
 def _jobs_of(plan: Plan) -> tuple[PlannedJob, ...]:
