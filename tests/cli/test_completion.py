@@ -52,7 +52,7 @@ SAID = {
     "groups of Hydra": ("embexp run hydra/la", ["hydra/launcher="]),
     "nothing like it": ("embexp run xyzzy", []),
     "lists together": ("embexp run -m zip", ["zip("]),
-    "a key of lists together": ("embexp run -m 'zip(model,runt", ["'zip(model,runtime"]),
+    "a key of lists together": ("embexp run -m 'zip(model,runt", ["'zip(model,runtime", "'zip(model,runtime."]),
     "a value in a list": (
         "embexp run -m 'zip(model,runtime)=[mlp,auto],[dlrm,se",
         ["'zip(model,runtime)=[mlp,auto],[dlrm,session"],
