@@ -314,6 +314,10 @@ def _notes(plan: Plan) -> Iterator[str]:
     unknown = [name for name in spec.tables if not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)]
     if unknown and plan.policies is None:
         yield f"`embexp plan --scan` shows which rows of {summarize_names(unknown)} are frozen"
+    for name, read in spec.environment.items():
+        yield read.described(name)
+    for name, function in spec.resolvers.items():
+        yield f"called for values of the config: {function} (resolvers.{name})"
     for path, code in named_code(spec):
         yield f"not checked: {code.function} ({path}.function)"
     for name in spec.tables:

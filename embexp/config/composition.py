@@ -37,7 +37,7 @@ from embexp.specs import arguments, claims, fields, run, tasks, tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.specs.transforms import in_short, replaced
-from embexp.system import caching
+from embexp.system import caching, environment
 from embexp.system.printable import print
 from embexp.system.stores import is_url
 
@@ -175,13 +175,14 @@ def spec_of(cfg: DictConfig, *, without: Sequence[str] = (), allow_code: Sequenc
         raise UsageError(f"embexp.spec_of: without names {', '.join(missing)}, which the config does not have")
     hydra_globals.check_interpolations(cfg)
     folder = hydra_globals.started_in()
-    with hydra_globals.resolving(secrets=True):
+    permission = Permission(frozenset(allowed), caller=Caller.PYTHON)
+    of_resolvers = list(named_code.resolver_faults(cfg, permission))
+    with hydra_globals.resolving(secrets=True), hydra_globals.own_resolvers(cfg):
         container, before = _resolved(cfg, folder, own)
+    before = [*of_resolvers, *before]
     expansion = patterns.expand(container, lambda: resources.data_columns(container))
     before += expansion.faults
-    spec, faults = check_container(
-        container, Permission(frozenset(allowed), caller=Caller.PYTHON), before, unknown=expansion.unknown
-    )
+    spec, faults = check_container(container, permission, before, unknown=expansion.unknown)
     if spec is None or before or faults:
         raise ConfigError([*before, *patterns.folded(faults, expansion.origins)])
     return spec
@@ -452,17 +453,21 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
         added.update([key] if new else [])
 
     rest = [each for each in parsed if each not in chosen]
+    for override in filter(_names_resolver, rest):  # which the columns of the data may need
+        apply(override, Expansion())
+    rest = [each for each in rest if not _names_resolver(each)]
+    of_resolvers = list(named_code.resolver_faults(config, loader.permission))
     for override in filter(_of_data, rest):  # whose columns patterns match
         apply(override, Expansion())
     expansion = _expand(config)
     for override in itertools.filterfalse(_of_data, rest):
         apply(override, expansion)
-    applied.sort(key=rest.index)
+    applied.sort(key=parsed.index)
     hydra_job.note_overrides([each for each in parsed if each in selections or each in applied], config.hydra)
 
     sources = Sources(loader, selections, applied, lifted, expansion.origins)
     hydra_globals.check_interpolations(config)
-    found = [*_hydra_faults(loader, selections, config), *expansion.faults]
+    found = [*of_resolvers, *_hydra_faults(loader, selections, config), *expansion.faults]
     with hydra_globals.resolving(config):
         container, unresolved = _resolved(config, Path.cwd())
     faults += validate.with_sources([*found, *unresolved], sources.describe)
@@ -507,6 +512,11 @@ def _nest_claims(config: DictConfig) -> None:
             config[_EXPECT] = claims.nested(OmegaConf.to_container(written))
 
 
+def _names_resolver(override: Override) -> bool:
+    """Whether an override is about the resolvers that values may need."""
+    return override.key_or_group.partition(".")[0] == "resolvers"
+
+
 def _of_data(override: Override) -> bool:
     """Whether an override is about the data, but not about a column by its name."""
     key = override.key_or_group
@@ -541,13 +551,26 @@ def _resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> 
         without: keys at its top to leave out, as `hydra`.
     """
     faults: list[Fault] = []
-    found = hydra_globals.plain(config, config, "", faults)
+    with hydra_globals.noting_variables() as read:
+        found = hydra_globals.plain(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key not in without}
+    if "environment" in container:
+        rule = "a run notes here which environment variables its config read"
+        faults.append(Fault("environment", format_value(container.pop("environment")), rule, "leave it out"))
+    container |= {"environment": _variables(read)} if read else {}
     twice = resources.fill_path(container)
     if resources.name_of(container.get("data")) is not None:
         faults = [*twice, *(fault for fault in faults if fault.path != "data.path")]
     absolute_paths(container, folder)
     return container, [fault for fault in faults if fault.path.partition(".")[0] not in without]
+
+
+def _variables(read: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """What a spec records of the environment variables that values came from."""
+    return {
+        name: {"value": environment.fingerprint(name), "keys": list(dict.fromkeys(keys))}
+        for name, keys in sorted(read.items())
+    }
 
 
 def absolute_paths(container: dict[str, Any], folder: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,12 +28,21 @@ from embexp.config.folders import at, paths
 from embexp.config.messages import causes, did_you_mean, first_line, format_value
 from embexp.errors import ConfigError, Fault
 from embexp.specs.tracking import MLFLOW
+from embexp.system import user_code
 from embexp.system.printable import SURE, masked
 
 VERSION_BASE = "1.3"
 JOB_NAME = "embexp"
 _within: list[bool] = []
 """For each block that is entered, whether it may have secrets: the last one to be left restores what is OmegaConf's."""
+APPROVED: set[tuple[str, str]] = set()
+"""Name and function of each of the user's resolvers that the last config which names it may call."""
+_registered: dict[str, list[Callable[..., Any]]] = {}
+"""The user's resolvers that are registered, by name: for each block that is entered, the last one counts."""
+_noted: list[dict[str, list[str]]] = []
+"""For each block that notes them, the environment variables that values came from, with the keys of these values."""
+_place = ""
+"""The key of the value that is being resolved."""
 MOST = 10_000
 """Values that an interpolation may stand for, with all that these refer to."""
 _REFERENCE = re.compile(r"\$\{(\.*)([^${}:]*)\}")
@@ -74,6 +83,86 @@ class VariableError(ValueError):
         self.name, self.secret = name, secret
 
 
+class ResolverError(ValueError):
+    """A resolver of the user's raised an exception, or returned what a config can't hold."""
+
+
+@contextlib.contextmanager
+def noting_variables() -> Iterator[dict[str, list[str]]]:
+    """Within the block, `plain` notes the environment variables that values come from, with the keys of the values."""
+    _noted.append({})
+    try:
+        yield _noted[-1]
+    finally:
+        _noted.pop()
+
+
+@contextlib.contextmanager
+def own_resolvers(config: Any) -> Iterator[None]:
+    """Within the block, the resolvers that a config names are registered, as far as they are approved."""
+    own = {name: function for name, function in named_resolvers(config).items() if (name, function) in APPROVED}
+    try:
+        for name, function in own.items():
+            _registered.setdefault(name, []).append(_Resolver(name, function))
+            OmegaConf.register_new_resolver(name, _registered[name][-1], replace=True)
+        yield
+    finally:
+        for name in own:
+            _registered[name].pop()
+            OmegaConf.clear_resolver(name)
+            for outer in _registered[name][-1:]:
+                OmegaConf.register_new_resolver(name, outer)
+
+
+def named_resolvers(config: Any) -> dict[Any, Any]:
+    """The functions that a config names as resolvers, by their names."""
+    node = None
+    with contextlib.suppress(OmegaConfBaseException):  # which validation reports
+        node = config.get("resolvers") if isinstance(config, DictConfig) else None
+    named = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
+    return named if isinstance(named, dict) else {}
+
+
+class _Resolver:
+    """A function of the user's; imported when it is first needed, and called once for the same arguments."""
+
+    def __init__(self, name: str, function: str) -> None:
+        self._name, self._function = name, function
+        self._called: dict[str, Any] = {}
+        self._loaded: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        key = repr(args)
+        if key not in self._called:
+            self._called[key] = self._value(args)
+        return self._called[key]
+
+    def _value(self, args: Sequence[Any]) -> Any:
+        who = f"the resolver {self._name} ({self._function})"
+        try:
+            if self._loaded is None:
+                self._loaded = user_code.NamedFunction(f"resolvers.{self._name}", self._function, {}, "…").load()
+            value = self._loaded(*args)
+        except ConfigError as error:
+            raise ResolverError(f"{who}: {error.faults[0].rule}") from error
+        except Exception as error:
+            raise ResolverError(f"{who} raised {user_code.described(error)}") from error
+        if not _is_plain(value):
+            found = user_code.kind_of(value)
+            raise ResolverError(
+                f"{who} returned {found}: a value is a number, text, true, false, null, list or mapping"
+            )
+        return value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float | bool)
+
+
 @contextlib.contextmanager
 def resolving(config: DictConfig | None = None, *, secrets: bool = False) -> Iterator[None]:
     """As `borrowed`, while values are resolved: `${oc.env:NAME}` raises a `VariableError`.
@@ -85,7 +174,7 @@ def resolving(config: DictConfig | None = None, *, secrets: bool = False) -> Ite
     _within.append(secrets)
     OmegaConf.register_new_resolver("oc.env", _variable, replace=True)
     try:
-        with borrowed():
+        with borrowed(), own_resolvers(config):
             if config is not None:
                 HydraConfig.instance().cfg = cast(Any, config)  # not set_config, which copies it
             yield
@@ -110,6 +199,8 @@ def _variable(name: str, *default: Any) -> Any:
     is_named = any(re.search(rf"oc\.env:{re.escape(name)}\b", word) for word in words)
     if not _within[-1] and not is_named and masked(text, name) != text:
         raise VariableError(name, secret=True)
+    for noted in _noted[-1:]:
+        noted.setdefault(name, []).append(_place)
     return oc.env(name, *default)
 
 
@@ -183,6 +274,8 @@ def plain(root: DictConfig, node: DictConfig, prefix: str, faults: list[Fault]) 
             faults.append(Fault(path, "nothing", "it must be given", f"set {path}=…"))
             continue
         try:
+            global _place
+            _place = path
             value = node[key]
             if isinstance(value, DictConfig):
                 found[key] = plain(root, value, f"{path}.", faults)
@@ -217,8 +310,10 @@ def _unresolved(path: str, text: str, error: Exception, root: DictConfig) -> Fau
         known = set(paths(content)) - {path}
         suggestions = (did_you_mean(target, known) for target in missing)
         remedy = next(filter(None, suggestions), "write \\${…} for a text with ${…}")
+    elif (of_user := next((each for each in causes(error) if isinstance(each, ResolverError)), None)) is not None:
+        rule = str(of_user)
     elif isinstance(error, UnsupportedInterpolationType):
-        remedy = "interpolations are ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}"
+        remedy = "interpolations are ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}, and those that resolvers has"
     return Fault(path, text, rule, remedy)
 
 

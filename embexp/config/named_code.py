@@ -20,9 +20,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 
-from embexp.config.hydra_globals import UnresolvedError, hydra_setting
+from embexp.config.hydra_globals import APPROVED, UnresolvedError, hydra_setting, named_resolvers
 from embexp.config.messages import Caller, format_value
 from embexp.errors import ConfigError, Fault
+from embexp.specs.base import FUNCTION
 from embexp.system import environment, user_code
 
 LOGS = ("job_logging", "hydra_logging")
@@ -148,6 +149,27 @@ def is_known_launcher(config: DictConfig) -> bool:
 def plugins() -> Mapping[str, type]:
     """The classes of installed plugins of Hydra, by their path."""
     return {f"{each.__module__}.{each.__name__}": each for each in Plugins.instance().discover()}
+
+
+def resolver_faults(config: DictConfig, permission: Permission) -> Iterator[Fault]:
+    """The faults of resolvers that a config names; approves those that have none, for `hydra_globals.resolving`.
+
+    A name or a function of another form is left to the validation of the spec.
+    """
+    for name, function in named_resolvers(config).items():
+        path = f"resolvers.{name}"
+        APPROVED.discard((name, function))
+        if not isinstance(function, str) or not re.fullmatch(FUNCTION, function):
+            continue
+        if OmegaConf.has_resolver(str(name)) or name in ("oc", "hydra", "now", "embexp"):
+            rule = "there is a resolver of that name already, of OmegaConf, Hydra or your own program"
+            yield Fault(path, format_value(function), rule, f"choose another name, such as resolvers.my_{name}")
+        elif refusal := permission.refusal(function):
+            yield Fault(path, format_value(function), refusal, permission.remedy(function))
+        elif faults := user_code.faults_of_function(function, path):
+            yield from faults
+        else:
+            APPROVED.add((str(name), function))
 
 
 def function_of(target: str) -> str:

@@ -113,11 +113,13 @@ class Encoded:
     Attributes:
         digest: of the source's content.
         only_ones: whether only examples with label 1 belong to a split.
+        examples_digest: of what the examples themselves are in, where others are joined to it; None: `digest`.
     """
 
     folder: Path
     key: str
     digest: str
+    examples_digest: str | None = None
     only_ones: bool = False
 
     def divided(self) -> np.ndarray | None:

@@ -177,6 +177,7 @@ class Scan:
         label_mean: of the training split; 0 without labels.
         truth: what only a synthetic source knows, on the test split: `bayes_auc`, `bayes_log_loss`.
         digest: of the source's content.
+        examples_digest: see `Encoded`.
         classes: names of classes by label number, of a source that names them.
         numbers: the numeric columns, as the model gets them.
         shares: by vocabulary and split, how many values have a row of their own; of tokens and buckets.
@@ -203,6 +204,7 @@ class Scan:
     leaks: tuple[Leak, ...] = ()
     doubts: Sequence[Doubt] = ()
     as_before: Callable[[], Examples] | None = None
+    examples_digest: str | None = None
 
 
 def scan(
@@ -293,6 +295,7 @@ def _scan(
         leaks=_leaks(source, columns, encoded, train, cache, key),
         doubts=doubts(source, columns, encoded, cache=cache),
         as_before=as_before,
+        examples_digest=encoded.examples_digest,
     )
 
 

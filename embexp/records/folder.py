@@ -331,11 +331,16 @@ def named_functions(*specs: RunSpec) -> dict[str, str]:
     return {path: "fields" for spec in specs for path in spec.fields} | found
 
 
+def recorded_functions(spec: RunSpec) -> dict[str, str]:
+    """What a run records the code of: `named_functions`, and resolvers, which a recorded spec does not call again."""
+    return {function: f"resolvers.{name}" for name, function in spec.resolvers.items()} | named_functions(spec)
+
+
 def code_of(names: Iterable[str], used: Collection[fields.Origin]) -> UserCode | None:
     """The user's own code in a run; None: there is none.
 
     Args:
-        names: see `named_functions`.
+        names: see `recorded_functions`.
         used: see `specs.run.own_fields`.
     """
     paths = [origin.path for origin in used]

@@ -67,7 +67,7 @@ _OF_USER = ("core.excludesfile", "core.attributesfile")
 _IN_RUNS = ("manifest.json", "metrics.jsonl", "summary.json", "vocabularies", "checkpoints", "code", ".hydra")
 """What a run's folder has beside spec.json."""
 _NONE: Mapping[str, str] = MappingProxyType({})
-DECIDES_NOTHING = ("output", "checkpoint", "tracking", "name", "sweep", "seeds", "expect")
+DECIDES_NOTHING = ("output", "checkpoint", "tracking", "name", "sweep", "seeds", "expect", "resolvers", "environment")
 """Settings at the top of a spec that change no result."""
 _OF_A_MACHINE = (
     *("address", "zone", "project", "timeout_seconds", "initialization_seconds"),
@@ -99,12 +99,14 @@ def collect(
     code: UserCode | None,
     devices: Sequence[str],
     tensorflow: Mapping[str, Any],
+    examples: str | None = None,
 ) -> dict[str, Any]:
     """Everything worth knowing when a run is to be made again.
 
     Args:
         spec: of the run, as JSON: what it was when the run began.
         code: the user's own, if the run uses some.
+        examples: digest of the files that hold the examples, where others are joined to them.
     """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -113,7 +115,7 @@ def collect(
         "run_id": identity.run_id,
         "seed": spec["seed"],
         "spec": dict(spec),
-        "data": {"digest": identity.files["data"]},
+        "data": {"digest": identity.files["data"]} | ({} if examples is None else {"examples_digest": examples}),
         "files": {path: digest for path, digest in identity.files.items() if path != "data"},
         "user_code": None
         if code is None

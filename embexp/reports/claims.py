@@ -77,7 +77,7 @@ def checked(
     return [
         _checked(runs, expected, otherwise)
         for several in _by_sweep(record for record in records if record.status not in _NOT_TO_RUN)
-        for runs in groups.by_setting(several, _SPLIT)
+        for runs in groups.by_setting(several, (*groups.REPEATS, _SPLIT))
     ]
 
 

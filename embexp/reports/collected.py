@@ -128,7 +128,7 @@ def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
         yield path.resolve(), replace(record, number=int(path.name)) if numbered else record
         return
     listed = {job.number: job for job in jobs.read(path)} if jobs.is_sweep(path) else {}
-    read = set()
+    read = {each.resolve() for each in jobs.forgotten(path)} if listed else set()
     for job in listed.values():
         record = _of_job(job, listed)
         own = record.directory is not None and record.same_as is None

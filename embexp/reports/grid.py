@@ -26,28 +26,28 @@ class Column:
     Attributes:
         cells: from the first row to the last.
         right: whether they end at the right, as numbers do.
-        best: row of the best value, or None.
+        best: rows of the best values: one, or one for each kind of data.
     """
 
     heading: str
     cells: tuple[str, ...]
     right: bool = False
-    best: int | None = None
+    best: Collection[int] = ()
 
 
 def print_table(table: Sequence[Column], console: Console) -> None:
-    """Prints a table, the row of the best value marked in the first column."""
-    best = next((column.best for column in table if column.best is not None), None)
+    """Prints a table, the rows of the best values marked in the first column."""
+    best = next((column.best for column in table if column.best), ())
     first, *others = table
-    if best is not None:
+    if best:
         other = "" if first.right else " " * (len(MARK) + 1)
-        cells = (f"{MARK} {cell}" if row == best else f"{other}{cell}" for row, cell in enumerate(first.cells))
+        cells = (f"{MARK} {cell}" if row in best else f"{other}{cell}" for row, cell in enumerate(first.cells))
         first = replace(first, cells=tuple(cells))
     made, columns = terminal.table(console, []), (first, *others)
     for column in columns:
         made.add_column(Text(column.heading), justify="right" if column.right else "left", overflow="fold")
     for row in range(len(first.cells)):
-        made.add_row(*(Text(column.cells[row], "bold green" if column.best == row else "") for column in columns))
+        made.add_row(*(Text(column.cells[row], "bold green" if row in column.best else "") for column in columns))
     console.print(made)
     if not console.is_terminal:
         console.print()
@@ -62,7 +62,7 @@ def as_html(table: Sequence[Column]) -> str:
         cells = ""
         for column, side in zip(table, sides, strict=True):
             text = escape(column.cells[row])
-            cells += f"<td{side}>{f'<b>{text}</b>' if column.best == row else text}</td>"
+            cells += f"<td{side}>{f'<b>{text}</b>' if row in column.best else text}</td>"
         rows.append(f"<tr>{cells}</tr>")
     return f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from embexp.records.manifest import decides_nothing
-from embexp.reports.record import Record, at
+from embexp.reports.record import Record, at, text_of
 from embexp.specs.tasks import Direction
 from embexp.training.significance import CONFIDENCE, holm
 
 REPEATS = ("data.fold", "seed")
 """Settings whose values repeat an experiment."""
+_DRAWN = ("data.split.seed", "data.seed")
+"""Seeds of the split and of synthetic data: where each is the seed of its run, they repeat an experiment, too."""
+_DIVIDING = ("data.folds", "data.label", "data.label_threshold")
+"""Settings that decide what is evaluated, besides those of `data.split`."""
+CONTENT = "content"
+"""What `evaluated` calls the digest of the examples."""
 FEW = 3
 """With fewer repetitions than this, there is no interval, and p-values say next to nothing: Student's t of two values
 makes an interval 18 times as wide as their standard deviation."""
@@ -46,34 +52,87 @@ class Group:
         return self.runs[0]
 
 
-def groups(records: Sequence[Record], compared: Sequence[str]) -> list[Group]:
+def groups(records: Sequence[Record], compared: Sequence[str], repeats: Collection[str] = REPEATS) -> list[Group]:
     """The settings of runs, in the order of their first run; none if no setting was repeated.
 
-    Two runs have the same setting if their specs differ in nothing but `seed` and `data.fold` (and what changes no
-    result), and their data has the same content. Of two runs with the same seed and fold, which have the same values,
-    the first counts.
+    Two runs have the same setting if their specs differ in nothing but `repeats` (and what changes no result), and
+    their data has the same content. Of two runs with the same seed and fold, which have the same values, the first
+    counts.
+
+    Args:
+        repeats: what `repeating` has found.
     """
-    settings = by_setting(records)
+    settings = by_setting(records, repeats)
     if all(len(runs) < 2 for runs in settings):
         return []
     return [Group(tuple(runs), estimates(_samples(runs, compared))) for runs in settings]
 
 
-def by_setting(records: Sequence[Record], *repeating: str) -> list[list[Record]]:
+def by_setting(records: Sequence[Record], repeats: Collection[str] = REPEATS) -> list[list[Record]]:
     """The runs of each setting, see `groups`, in the order of their first run.
 
     Args:
-        repeating: further settings whose values repeat an experiment.
+        repeats: settings whose values repeat an experiment.
     """
     found: dict[str, dict[str, Record]] = {}
     for record in records:
-        found.setdefault(setting_of(record, repeating), {}).setdefault(repetition(record), record)
+        found.setdefault(setting_of(record, repeats), {}).setdefault(repetition(record), record)
     return [list(runs.values()) for runs in found.values()]
 
 
-def of_setting(key: str) -> bool:
+def repeating(records: Iterable[Record]) -> tuple[str, ...]:
+    """Settings whose values repeat an experiment: seed and fold, and seeds of the data that follow the run's seed.
+
+    `data.split.seed=${seed}` draws another split for each seed. The same values by chance, as of a single run with the
+    seed 0, are no sign of that.
+    """
+    known = [record.settings for record in records if "seed" in record.settings]
+    if len({repr(settings["seed"]) for settings in known}) < 2:
+        return REPEATS
+    drawn = [
+        key for key in _DRAWN if all(settings.get(key, settings["seed"]) == settings["seed"] for settings in known)
+    ]
+    return (*REPEATS, *(key for key in drawn if any(key in settings for settings in known)))
+
+
+def evaluated(record: Record, repeats: Collection[str] = REPEATS) -> dict[str, str]:
+    """What decides which examples a run was evaluated on: content, split, label and number, by what each is called.
+
+    Values of runs can be compared if these are the same, as in one sweep over other settings. Folds, and splits that
+    follow the seed, are repetitions.
+    """
+    settings = record.settings
+    found = {} if _is_drawn(record, repeats) else {CONTENT: record.examples_digest or "unknown"}
+    for key in sorted(settings):
+        if (key.startswith("data.split.") or key in _DIVIDING) and key not in repeats and settings[key] is not None:
+            found[key] = text_of(settings[key])
+    if settings.get("data.fold") is None and len(repeats) == len(REPEATS):
+        for split in ("validation", "test"):
+            if type(count := at(record.summary, f"examples.{split}")) is int:
+                found[f"{split} examples"] = f"{count:,}"
+    return found
+
+
+def by_data(records: Iterable[Record], repeats: Collection[str] = REPEATS) -> list[list[Record]]:
+    """The runs by what they were evaluated on: only values of the same data say which run is better.
+
+    Returns:
+        Lists in the order of `records`; the longest first, and of equal ones that of the first run.
+    """
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(json.dumps(evaluated(record, repeats)), []).append(record)
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def _is_drawn(record: Record, repeats: Collection[str]) -> bool:
+    """Whether the data are drawn anew by the seed of each run: then settings tell them apart, and no digest."""
+    return "data.seed" in repeats and "data.seed" in record.settings and "data.path" not in record.settings
+
+
+def of_setting(key: str, repeats: Collection[str] = REPEATS) -> bool:
     """Whether a key tells settings apart: all but the seed, the fold, and what changes no result."""
-    return key not in REPEATS and not decides_nothing(key)
+    return key not in repeats and not decides_nothing(key)
 
 
 def repetition(record: Record) -> str:
@@ -127,10 +186,11 @@ def judged(found: Sequence[Group], best: Group | None, reference: Group | None, 
     ]
 
 
-def setting_of(record: Record, repeating: Sequence[str] = ()) -> str:
+def setting_of(record: Record, repeats: Collection[str] = REPEATS) -> str:
     """What two repetitions share, the content of their data included. One whose spec can't be read repeats no other."""
-    kept = {key: value for key, value in record.settings.items() if of_setting(key) and key not in repeating}
-    return json.dumps([kept or str(record.directory), record.data_digest], sort_keys=True)
+    kept = {key: value for key, value in record.settings.items() if of_setting(key, repeats)}
+    digest = None if _is_drawn(record, repeats) else record.data_digest
+    return json.dumps([kept or str(record.directory), digest], sort_keys=True)
 
 
 def _samples(runs: Sequence[Record], compared: Sequence[str]) -> dict[str, list[float]]:

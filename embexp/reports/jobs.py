@@ -74,6 +74,15 @@ def read(sweep: Path) -> list[Job]:
     return sorted(jobs, key=lambda job: job.number)
 
 
+def forgotten(sweep: Path) -> list[Path]:
+    """The folders of jobs that were taken out of a sweep."""
+    rows = _selected(sweep / LEDGER, "SELECT value FROM sweep WHERE key = 'forgotten'")
+    noted = json_of(rows[0]["value"]) if rows else None
+    jobs = noted.get("jobs") if isinstance(noted, dict) else None
+    names = [each.get("directory") for each in jobs if isinstance(each, dict)] if isinstance(jobs, list) else []
+    return [sweep / name for name in names if isinstance(name, str)]
+
+
 def record_changes(directory: Path, noted: str | None, *, quick: bool = False) -> tuple[Change, ...]:
     """What differs between a run's folder and its inventory, and between that and the ledger of its sweep.
 

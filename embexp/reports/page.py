@@ -26,7 +26,7 @@ from typing import Any
 from embexp.records.folder import RunFolder, finite, read_metrics
 from embexp.reports import grid
 from embexp.reports.collected import varying
-from embexp.reports.groups import of_setting
+from embexp.reports.groups import by_data, of_setting, repeating
 from embexp.reports.record import Record, Status, at, finite_number, mapping
 from embexp.reports.results import shown_path
 from embexp.specs import tasks as metric_specs
@@ -66,14 +66,16 @@ def of_runs(
     *,
     maps: Sequence[Mapping[str, Any]] = (),
     comparison: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What the scripts of the page read.
 
     Returns:
         `runs`; `columns`, keys of the settings that vary; `common`, pairs of the settings that all runs share;
-        `groups`, what runs that differ in the seed only have in common; `metrics`, `primary`, `higher`; `steps`, the
-        steps of curves, many of which have the same; `search`; `maps`;
-        `comparison`, see `Comparison.for_page`. Pairs, not objects, where keys are the user's.
+        `groups`, what runs that differ in the seed only have in common; `data` of a run, the number of its data, 0 for
+        those of most runs, null without results; `metrics`, `primary`, `higher`; `steps`, the steps of curves, many of
+        which have the same; `search`; `maps`; `comparison`, see `Comparison.for_page`; `notes`. Pairs, not objects,
+        where keys are the user's.
     """
     columns = varying(records)[:_MOST_COLUMNS] if len(records) > 1 else []
     common = _common(records)
@@ -81,8 +83,17 @@ def of_runs(
     points = points_each(read)
     steps: dict[tuple[int, ...], int] = {}
     table = _values(records, columns)
+    ended = [record for record in records if record.status.has_results]
+    repeats = repeating(ended)
+    of_data = {id(record): place for place, part in enumerate(by_data(ended, repeats)) for record in part}
+    kept = [key for key in columns if of_setting(key, repeats)]
+    several = any(of_data.values())
     settings = [
-        json.dumps([value for key, value in zip(columns, row, strict=True) if of_setting(key)]) for row in table
+        (
+            json.dumps([value for key, value in zip(columns, row, strict=True) if key in kept]),
+            of_data.get(id(record)) if several else None,
+        )
+        for record, row in zip(records, table, strict=True)
     ]
     groups = list(dict.fromkeys(settings))
     runs = []
@@ -97,6 +108,7 @@ def of_runs(
                 "status": record.status.value,
                 "reason": "; ".join(filter(None, (record.reason, changed))),
                 "group": groups.index(setting),
+                "data": of_data.get(id(record)),
                 "values": values,
                 "settings": [[key, finite(value)] for key, value in record.settings.items() if key not in common]
                 if record.settings
@@ -118,7 +130,7 @@ def of_runs(
         "runs": runs,
         "columns": columns,
         "common": [[key, finite(value)] for key, value in common.items()],
-        "groups": [grid.described(columns, json.loads(setting)) for setting in groups],
+        "groups": [grid.described(kept, json.loads(setting)) for setting, _ in groups],
         "metrics": _metrics(records, primary),
         "primary": primary,
         "higher": [
@@ -130,6 +142,7 @@ def of_runs(
         "search": _search(records),
         "maps": list(maps),
         "comparison": comparison,
+        "notes": list(notes),
     }
 
 
@@ -400,13 +413,14 @@ def page_of(
     *,
     maps: Sequence[Mapping[str, Any]] = (),
     comparison: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> str:
     """The page of a report, HTML in one file.
 
     Metrics and curves are read from the directories of the records, without TensorFlow. Of what can't be
     read, the page has nothing.
     """
-    data = of_runs(records, maps=maps, comparison=comparison)
+    data = of_runs(records, maps=maps, comparison=comparison, notes=notes)
     return document(data, title=_title(records))
 
 

@@ -173,12 +173,22 @@ class Record:
             last, processes = seconds, before
         return None if last is None else total + last
 
-    @cached_property
+    @property
     def data_digest(self) -> str | None:
         """Digest of the data that the run read, as its manifest has it; None: it has none."""
+        return self._digests[0]
+
+    @property
+    def examples_digest(self) -> str | None:
+        """As `data_digest`, without files that are joined to the examples; None: not known."""
+        return self._digests[1]
+
+    @cached_property
+    def _digests(self) -> tuple[str | None, str | None]:
         manifest = {} if self.directory is None else json_object(RunFolder(self.directory).manifest)
-        digest = at(manifest, "data.digest")
-        return digest if isinstance(digest, str) else None
+        known = (at(manifest, f"data.{key}") for key in ("digest", "examples_digest"))
+        digest, examples = (each if isinstance(each, str) else None for each in known)
+        return digest, examples or digest
 
     @property
     def record(self) -> str | None:

@@ -107,9 +107,12 @@ class Report(Sequence[Mapping[str, Any]]):
         compared: keys of `output.compare` of any run, and of the figures of vectors by tests.
         metric: which chooses the best, such as "rmse"; "" where runs have different ones, or none on validation data.
         direction: which way it gets better, or None.
-        best: the run with the best validation value of `metric`, or None.
+        best: the run with the best validation value of `metric`, or None; of runs on several data, of those on the data
+            of most.
+        bests: it, and the best of the runs on each other data, if there are several.
+        repeats: settings whose values repeat an experiment.
         groups: settings with their repetitions, the best first, or in the order of the runs if that was asked for; none
-            if nothing was repeated.
+            if nothing was repeated. They are compared with others on the same data.
         tested: the metric of the paired tests, or "".
         notes: what the reader should know, each a sentence.
         seconds: whether the table that is shown has the seconds of each job and of its training.
@@ -123,6 +126,8 @@ class Report(Sequence[Mapping[str, Any]]):
     metric: str = ""
     direction: Direction | None = None
     best: Record | None = None
+    bests: tuple[Record, ...] = ()
+    repeats: tuple[str, ...] = REPEATS
     groups: tuple[Group, ...] = ()
     tested: str = ""
     notes: tuple[str, ...] = ()
@@ -149,7 +154,7 @@ class Report(Sequence[Mapping[str, Any]]):
     @property
     def data_differs(self) -> bool:
         """Whether runs with results read data of different content."""
-        return len(_by_data(self.results)) > 1
+        return len({record.data_digest for record in self.results} - {None}) > 1
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -222,7 +227,7 @@ class Report(Sequence[Mapping[str, Any]]):
             "job": record.number,
             "run": record.name,
             "status": record.status.value,
-            "best": record is self.best,
+            "best": any(record is each for each in self.bests),
             **{name: record.metrics.get(name) for name in self.metrics},
             **{key: at(record.summary, key) for key in self.compared},
             "seconds": record.seconds,
@@ -295,14 +300,19 @@ def tabulate(
         raise CommandLineError(f"none of the {len(records)} runs satisfies {' and '.join(filters)}")
     ended = [record for record in selected if record.status.has_results]
     metric, direction, notes = _primary(ended)
-    ranked = sorted(ended, key=lambda each: grouping.rank(each.validation, direction)) if direction else ended
-    has_best = direction is not None and ranked and grouping.rank(ranked[0].validation, direction) < math.inf
+    repeats = grouping.repeating(ended)
+    by_data = grouping.by_data(ended, repeats)
+    ranked, bests = _ranked(by_data, direction) if direction else (ended, [])
     keys = varying(selected)
     compared = compared_keys(selected)
     results = ordered(ended, sort) if sort else ranked
-    repeated, tested, doubts = _repeated(results, compared, metric, direction, baseline)
-    if direction and not sort:
-        repeated = grouping.ranked(repeated, f"validation {metric}", direction)
+    found = grouping.groups(results, compared, repeats)
+    parts = grouping.by_data([group.first for group in found], repeats)
+    by_first = {id(group.first): group for group in found}
+    of_data = [[by_first[id(record)] for record in part] for part in parts]
+    repeated, tested, doubts = _repeated(of_data, results, metric, direction, baseline)
+    if sort:
+        repeated.sort(key=lambda group: list(by_first).index(id(group.first)))
     return Report(
         results=tuple(results),
         others=tuple(record for record in selected if not record.status.has_results),
@@ -311,12 +321,14 @@ def tabulate(
         compared=tuple(compared),
         metric=metric,
         direction=direction,
-        best=ranked[0] if has_best else None,
+        best=next((record for record in bests if by_data and record in by_data[0]), None),
+        bests=tuple(bests),
+        repeats=repeats,
         groups=tuple(repeated),
         tested=tested,
         notes=(
             *notes,
-            *_other_data(results),
+            *_other_data(by_data, repeats),
             *doubts,
             *_inert(selected),
             *_changed_tables(selected),
@@ -325,11 +337,33 @@ def tabulate(
     )
 
 
+def _ranked(by_data: Sequence[Sequence[Record]], direction: Direction) -> tuple[list[Record], list[Record]]:
+    """The runs, those on the same data together and the best of them first; and the best on each data.
+
+    Where data differ, a run that is alone on its data is not the best of any.
+    """
+    ranked, bests = list[Record](), list[Record]()
+    for records in by_data:
+        best_first = sorted(records, key=lambda each: grouping.rank(each.validation, direction))
+        ranked += best_first
+        if len(by_data) == 1 or len(records) > 1:
+            bests += [each for each in best_first[:1] if grouping.rank(each.validation, direction) < math.inf]
+    return ranked, bests
+
+
 def _repeated(
-    results: Sequence[Record], compared: Sequence[str], metric: str, direction: Direction | None, baseline: str | None
+    of_data: Sequence[Sequence[Group]],
+    results: Sequence[Record],
+    metric: str,
+    direction: Direction | None,
+    baseline: str | None,
 ) -> tuple[list[Group], str, list[str]]:
-    """The groups that repetitions make, the metric of their tests or "", and notes."""
-    found = grouping.groups(results, compared)
+    """The settings of runs that were repeated, the metric of their tests or "", and notes.
+
+    Args:
+        of_data: the settings by their data: only those on the same data are compared.
+    """
+    found = [group for part in of_data for group in part]
     if not found:
         if baseline is not None:
             raise CommandLineError(
@@ -337,11 +371,17 @@ def _repeated(
                 "    run each with several, such as 'seed=range(0,5)'"
             )
         return [], "", []
-    best = grouping.best(found, f"validation {metric}", direction) if direction else None
-    reference = best if baseline is None else _baseline(found, baseline, results)
+    named = None if baseline is None else _baseline(found, baseline, results)
     tested = next((name for name in (f"test {metric}", f"validation {metric}") if name in found[0].values), "")
-    if len(found) < 2 or not tested:
-        reference, tested = None, ""
+    tested = tested if any(len(part) > 1 for part in of_data) else ""
+    judged: list[Group] = []
+    for part in of_data:
+        best = grouping.best(part, f"validation {metric}", direction) if direction else None
+        reference = best if named is None else named if any(named is group for group in part) else None
+        compares = tested and len(part) > 1
+        marked = best if len(of_data) == 1 or len(part) > 1 else None
+        these = grouping.judged(part, marked, reference if compares else None, tested)
+        judged += grouping.ranked(these, f"validation {metric}", direction) if direction else these
     notes = []
     fewest = min(len(group.runs) for group in found)
     if fewest < FEW:
@@ -353,7 +393,7 @@ def _repeated(
         notes.append("without test values, the settings are compared by the metric that chose the best: p is too small")
     if any(len({repr(run.settings.get(REPEATS[0])) for run in group.runs}) > 1 for group in found):
         notes.append("folds share training examples, so intervals and p-values over folds are too small")
-    return grouping.judged(found, best, reference, tested), tested, notes
+    return judged, tested, notes
 
 
 def _baseline(found: Sequence[Group], text: str, results: Sequence[Record]) -> Group:
@@ -375,33 +415,30 @@ def _primary(records: Sequence[Record]) -> tuple[str, Direction | None, list[str
         names = ", ".join(name for name, _ in metrics)
         return "", None, [f"the runs are judged by different metrics ({names}), so none is marked as the best"]
     for metric, direction in metrics:
-        counts = {number for record in records if type(number := at(record.summary, "examples.validation")) is int}
-        folds = any(record.settings.get("data.fold") is not None for record in records)
-        different = ["the runs were validated on different examples, so their values compare badly"]
-        return metric, direction, different if len(counts) > 1 and not folds else []
+        return metric, direction, []
     return "", None, []
 
 
-def _by_data(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """The runs by the digest of their data; without those of which it is not known."""
-    found: dict[str, list[Record]] = {}
-    for record in records:
-        if record.data_digest is not None:
-            found.setdefault(record.data_digest, []).append(record)
-    return found
-
-
-def _other_data(records: Sequence[Record]) -> Iterator[str]:
-    """What runs have different data, by content or by how it is divided into splits."""
-    if len(found := _by_data(records)) > 1:
-        listed = "; ".join(f"{digest[:_DIGITS]} {_named(runs)}" for digest, runs in list(found.items())[:_MOST])
-        more = f"; and {len(found) - _MOST} others" if len(found) > _MOST else ""
-        yield f"the runs read different data, so their values compare badly; by the digest of the data: {listed}{more}"
-    divisions = dict.fromkeys(
-        key for record in records for key in record.settings if key.startswith(("data.split.", "data.folds"))
-    )
-    if keys := [key for key in divisions if len({repr(record.settings.get(key)) for record in records}) > 1]:
-        yield f"the runs divide the data differently ({', '.join(keys)}), so they were evaluated on different examples"
+def _other_data(by_data: Sequence[Sequence[Record]], repeats: Sequence[str]) -> Iterator[str]:
+    """A line for the runs on each other data than those of most runs: what differs."""
+    for records in by_data[1 : 1 + _MOST]:
+        first, own = (grouping.evaluated(each[0], repeats) for each in (by_data[0], records))
+        keys = [key for key in dict.fromkeys([*own, *first]) if own.get(key) != first.get(key)]
+        paths = [at_path for each in (records, by_data[0]) if isinstance(at_path := each[0].value("data.path"), str)]
+        files = f" of {paths[0]}, not {paths[1]}" if len(set(paths)) == 2 else ""
+        parts = [
+            f"the content of the data{files} (digest {own[key][:_DIGITS]}, not {first[key][:_DIGITS]})"
+            if key == grouping.CONTENT and key in own and key in first
+            else f"{key} {own.get(key, 'unset')}, not {first.get(key, 'unset')}"
+            for key in keys
+        ]
+        verb = "was" if len(records) == 1 else "were"
+        yield (
+            f"{_named(records)} {verb} evaluated on other data than {_named(by_data[0])}, and so not ranked with"
+            f" {'it' if len(by_data[0]) == 1 else 'them'}: {'; '.join(parts)}"
+        )
+    if len(by_data) > 1 + _MOST:
+        yield f"{len(by_data) - 1 - _MOST} more groups of runs were evaluated on other data, and are ranked apart"
 
 
 def _inert(records: Sequence[Record]) -> Iterator[str]:
@@ -445,7 +482,7 @@ def show(report: Report, console: Console) -> None:
 def run_columns(report: Report) -> list[Column]:
     """The table of runs with results: one row each."""
     records = report.results
-    best = next((row for row, record in enumerate(records) if record is report.best), None)
+    best = [row for row, record in enumerate(records) if any(record is each for each in report.bests)]
     jobs = all(record.number is not None and record.name.rpartition("/")[2] == str(record.number) for record in records)
     numbered = jobs and len({record.number for record in records}) == len(records)
     names = [str(record.number) if numbered else record.name for record in records]
@@ -472,8 +509,9 @@ def run_columns(report: Report) -> list[Column]:
 def setting_columns(report: Report) -> list[Column]:
     """The table of settings over their repetitions: one row each."""
     groups = report.groups
-    best = next((row for row, group in enumerate(groups) if group.best), None)
-    found = _settings(list(filter(of_setting, report.keys)), [group.first for group in groups])
+    best = [row for row, group in enumerate(groups) if group.best]
+    keys = [key for key in report.keys if of_setting(key, report.repeats)]
+    found = _settings(keys, [group.first for group in groups])
     found += _data(report, [group.first for group in groups])
     found.append(Column("runs", tuple(str(len(group.runs)) for group in groups), right=True))
     for column in _metrics(report, best, lambda name: [grid.spread(group.values.get(name)) for group in groups]):
@@ -502,10 +540,10 @@ def _data(report: Report, records: Sequence[Record]) -> list[Column]:
     return [Column("data", cells)] if report.data_differs else []
 
 
-def _metrics(report: Report, best: int | None, cells: Callable[[str], Sequence[str]]) -> Iterator[Column]:
+def _metrics(report: Report, best: Sequence[int], cells: Callable[[str], Sequence[str]]) -> Iterator[Column]:
     """The columns of the metrics that are shown."""
     for name in report.headlines:
-        marked = best if name == f"validation {report.metric}" else None
+        marked = best if name == f"validation {report.metric}" else ()
         yield Column(name, tuple(cells(name)), right=True, best=marked)
 
 
@@ -521,8 +559,12 @@ def _comparison(groups: Sequence[Group]) -> list[Column]:
     results = [group.comparison for group in groups]
     several = sum(result is not None and result.p is not None for result in results) > 1
     differences = tuple(
-        "reference" if result is None else "" if result.difference is None else f"{result.difference:+.4f}"
-        for result in results
+        "reference"
+        if group.reference
+        else ""
+        if group.comparison is None or group.comparison.difference is None
+        else f"{group.comparison.difference:+.4f}"
+        for group in groups
     )
     ps = tuple("" if result is None else grid.probability(result.adjusted) for result in results)
     return [
@@ -533,9 +575,10 @@ def _comparison(groups: Sequence[Group]) -> list[Column]:
 
 def _lines(report: Report) -> Iterator[str]:
     """What stands below the tables: the mark, tests, notes, and the runs without results, each cause in one line."""
-    if report.best is not None and report.direction is not None:
+    if report.bests and report.direction is not None:
         better = "lower" if report.direction is Direction.LOWER else "higher"
-        yield f"{grid.MARK} best by validation {report.metric} ({better} is better)"
+        each = " on each data" if len(report.bests) > 1 else ""
+        yield f"{grid.MARK} best by validation {report.metric} ({better} is better){each}"
     if report.tested:
         several = sum(group.comparison is not None for group in report.groups) > 1
         corrected = ", corrected for their number by Holm" if several else ""
@@ -628,7 +671,7 @@ def as_json(report: Report, *, by_number: bool = False) -> str:
         "direction": None if report.direction is None else report.direction.value,
         "best": None if report.best is None else report.best.name,
         "jobs": [_job(record, report.compared) for record in _sorted(report, by_number)],
-        "means": [_mean(group, report.keys) for group in report.groups],
+        "means": [_mean(group, report) for group in report.groups],
         "tested": report.tested or None,
         "notes": list(report.notes),
     }
@@ -651,7 +694,7 @@ def as_latex(report: Report) -> str:
     lines += [_latex_row([latex(column.heading) for column in table]), "\\midrule"]
     for row in range(len(table[0].cells)):
         cells = [latex(column.cells[row]) for column in table]
-        bold = [column.best == row for column in table]
+        bold = [row in column.best for column in table]
         lines.append(
             _latex_row([f"\\textbf{{{cell}}}" if best else cell for cell, best in zip(cells, bold, strict=True)])
         )
@@ -701,9 +744,9 @@ def _job(record: Record, compared: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _mean(group: Group, keys: Sequence[str]) -> dict[str, Any]:
+def _mean(group: Group, report: Report) -> dict[str, Any]:
     return {
-        "overrides": {key: group.first.value(key) for key in keys if of_setting(key)},
+        "overrides": {key: group.first.value(key) for key in report.keys if of_setting(key, report.repeats)},
         "jobs": len(group.runs),
         "runs": [run.name for run in group.runs],
         "best": group.best,
@@ -759,4 +802,4 @@ def write_page(found: Report, out: Output, tables: Tables, console: Console) -> 
     with terminal.naming(f"making maps of tables for {Path(out.named).name}", console):
         maps = tables(found.records)
     with terminal.naming(f"writing {Path(out.named).name}", console):
-        out.write(page.page_of(found.records, maps=maps))
+        out.write(page.page_of(found.records, maps=maps, notes=found.notes))

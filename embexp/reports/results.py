@@ -65,6 +65,7 @@ class Results:
         yield from spaced([table for table in tables if table is not None], options)
         yield from claims(self.summary)
         lines = (*continued(self.summary), *divided(self.summary), *fits(self.summary), *fused(self.summary))
+        lines = (*lines, *map(str, self.summary.get("environment") or ()))
         yield from map(Text, lines)
         yield from files(self.directory, self._existing())
         yield from warnings(self.summary)

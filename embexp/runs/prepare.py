@@ -28,7 +28,7 @@ from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError, Fault, RunError, VocabularyError, plural
 from embexp.records import inventory, manifest
-from embexp.records.folder import RunFolder, around, check_checkpoint, code_of, named_functions
+from embexp.records.folder import RunFolder, around, check_checkpoint, code_of, recorded_functions
 from embexp.records.manifest import Identity
 from embexp.specs import footprint
 from embexp.specs.base import Note
@@ -559,7 +559,7 @@ def prepare(
         dense = next((earlier.open_run(Path(each.path), cache=cache) for each in dense_from.values()), None)
         restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
         restored_digest = None if restored is None else _digest_of_checkpoint(restored, cache=cache)
-        code = code_of(named_functions(spec), own_fields(spec))
+        code = code_of(recorded_functions(spec), own_fields(spec))
         known = {**pretrained.digests, **(dict.fromkeys(dense_from, dense.digest) if dense is not None else {})}
         known |= {} if data.contract is None else {"parent": data.contract.digest}
         named = {spec.freeze_path(name): spec.freeze_of(name).files for name in spec.tables}

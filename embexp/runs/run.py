@@ -427,6 +427,7 @@ def circumstances(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> 
         code=prepared.code,
         devices=strategy.devices,
         tensorflow=_tensorflow_build(),
+        examples=prepared.data.scan.examples_digest,
     )
 
 

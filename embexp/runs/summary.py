@@ -155,6 +155,11 @@ def _results(ended: Ended, progress: Progress) -> dict[str, Any]:
         "metrics": final,
         "baselines": baselines,
         "evaluation": details,
+        **(
+            {"environment": [each.described(name) for name, each in spec.environment.items()]}
+            if spec.environment
+            else {}
+        ),
         "throughput": {
             "examples_per_second": outcome.examples_per_second,
             "step_ms_median": outcome.step_ms_median,

@@ -63,6 +63,9 @@ def of_best(records: Sequence[Record]) -> list[dict[str, Any]]:
     """
     done = [place for place, record in enumerate(records) if record.status.has_results and record.directory]
     done.sort(key=lambda place: groups.rank(records[place].validation, records[place].direction))
+    ended = [records[place] for place in done]
+    of_data = {id(each): number for number, part in enumerate(groups.by_data(ended)) for each in part}
+    done.sort(key=lambda place: of_data[id(records[place])])  # those on the data of most first: others are no better
     found: list[dict[str, Any]] = []
     for place in done:
         found += itertools.islice(_of_run(records[place].directory, place), MOST_TABLES - len(found))

@@ -38,7 +38,7 @@ from embexp.specs.run import RunSpec, allow_fields, recorded
 from embexp.specs.running import OnError, Save, VectorTests
 from embexp.specs.studies import NoStudy
 from embexp.specs.tracking import NoTracking
-from embexp.system import digests, machine, machine_faults
+from embexp.system import digests, environment, machine, machine_faults
 from embexp.system.printable import print
 from embexp.training.baseline import FITTED
 from embexp.training.loop import Replay
@@ -252,7 +252,7 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
     It saves checkpoints after the steps of those that the record has, and ends where the recorded one was interrupted.
     """
     # What changes no result is left at its default, but for what the comparison needs.
-    others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint", "expect"}
+    others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint", "expect", "resolvers", "environment"}
     defaults = {name: RunSpec.model_fields[name].default for name in others}
     spec = folder.recorded_spec().model_copy(update=defaults)
     less = {"tensorboard": False, "plots": False, "baselines": False, "vectors": VectorTests()}
@@ -468,7 +468,17 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
         copy = folder.code / name
         if not copy.is_file() or hashlib.sha256(copy.read_bytes()).hexdigest() != file["digest"]:
             found.append(Difference(Kind.CODE, name, note=f"{copy} is no longer what the manifest says of it"))
-    return found
+    return [*found, *_other_variables(RunSpec.model_validate(now["spec"]))]
+
+
+def _other_variables(spec: RunSpec) -> Iterator[Difference]:
+    """The environment variables that decided values of a recorded spec, and have another value now."""
+    for name, read in spec.environment.items():
+        value = environment.fingerprint(name)
+        if value != read.value:
+            was = "was not set" if read.value is None else "had another value"
+            changed = f"it {was} when the config was composed{', and is not set now' * (value is None)}"
+            yield Difference(Kind.VARIABLE, name, note=f"{changed}; this run has the recorded {', '.join(read.keys)}")
 
 
 def _ended(folder: RunFolder) -> dict[str, Any]:

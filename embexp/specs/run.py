@@ -72,6 +72,21 @@ INHERITED = ("optimizer", "pretrained", "init", "freeze")
 """Choices that tables inherit from the top level."""
 
 
+class VariableRead(Spec):
+    """An environment variable that a config has read."""
+
+    value: str | None
+    """What it was then: see `embexp.system.environment.fingerprint`. null: it was not set."""
+    keys: tuple[str, ...]
+    """The settings that it decided."""
+
+    def described(self, name: str) -> str:
+        """What the variable decided, in words."""
+        keys = f"{', '.join(self.keys[:3])}{f' and {len(self.keys) - 3} more' if len(self.keys) > 3 else ''}"
+        is_set = "is not set, and would decide" if self.value is None else "decides"
+        return f"the environment variable {name} {is_set} {keys}"
+
+
 class RunSpec(Spec):
     """All settings of the user. What depends on the data is settled by `embexp.runs.prepare`."""
 
@@ -79,6 +94,14 @@ class RunSpec(Spec):
     """Name of the experiment, for people."""
     fields: tuple[Annotated[str, Field(pattern=FUNCTION)], ...] = Field(default=(), exclude_if=lambda given: not given)
     """Paths of fields that no installed package brings, see `embexp.fields`."""
+    resolvers: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=200)],
+        Annotated[str, Field(pattern=FUNCTION)],
+    ] = Field(default_factory=dict, exclude_if=lambda given: not given)
+    """Functions of the user that made values of the config, by the name of their interpolation. The spec has these
+    values, and calls nothing again."""
+    environment: dict[str, VariableRead] = Field(default_factory=dict, exclude_if=lambda given: not given)
+    """Environment variables that values of the config came from. Not for the user: composing notes it."""
     task: Task
     seed: Seed = 0
     data: Data

@@ -152,12 +152,15 @@ def ending(directory: Path, exit_status: int | None) -> tuple[Status, str]:
 
 
 def loss(sweep: Path, job: LedgerJob) -> str:
-    """Why a job that has ended with results must run again: they are not on disk any more; "" if they are."""
-    if not job.state.has_results or job.same_as is not None:
+    """Why a job that has ended must run again: its results, or the folder of a failed one, are gone; "" if not."""
+    had_folder = job.state.has_results or (job.state is Status.FAILED and job.attempts > 0)
+    if not had_folder or job.same_as is not None:
         return ""
     directory = job_directory(sweep, job)
     if not directory.is_dir():
         return f"its folder {directory} is missing"
+    if job.state is Status.FAILED:
+        return ""
     try:
         lost = inventory.lost_results(directory)
     except DataError:  # which the report shows, and `embexp verify`

@@ -11,7 +11,7 @@ import json
 import platform
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -21,6 +21,7 @@ from embexp.config.messages import format_value
 from embexp.config.validate import rule_of
 from embexp.errors import RunError
 from embexp.records.folder import first_fault, json_of
+from embexp.reports.jobs import TABLES_NOTED
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec, recorded
 from embexp.system import machine_faults
@@ -64,7 +65,10 @@ _PLANNED = (
     "number", "overrides", "settings", "spec", "identity", "hydra", "state", "reason", "directory", "same_as", "run_id",
 )  # fmt: skip
 """Columns that are known when a job is planned."""
+_NOTE = "INSERT OR REPLACE INTO sweep (key, value) VALUES (?, ?)"
 _IN_JSON = ("overrides", "settings", "hydra")
+ADDED, FORGOTTEN = "added", "forgotten"
+"""What is noted of jobs that `embexp sweep add` has added to those of the command, and of those that are forgotten."""
 _NOTED = {"command": ("folder",), "engine": ("name", "hydra", "folder")}
 """Keys of what is noted about a sweep without which it can't go on."""
 
@@ -139,7 +143,21 @@ class LedgerJob:
             raise RunError(f"the spec of job {self.number} of the ledger is damaged: {first_fault(error)}") from None
 
 
+@dataclass(frozen=True)
+class Forgotten:
+    """A job that was taken out of the ledger. Neither its number nor the name of its folder is used again.
+
+    Attributes:
+        directory: as of a `LedgerJob`; None also for a copy of another job.
+    """
+
+    number: int
+    directory: str | None
+    identity: str
+
+
 _JOB = TypeAdapter(LedgerJob)
+_FORGOTTEN = TypeAdapter(list[Forgotten])
 
 
 class Ledger:
@@ -192,10 +210,7 @@ class Ledger:
         places = ", ".join("?" * len(_PLANNED))
         with self._transaction() as connection:
             connection.executemany(f"INSERT OR REPLACE INTO jobs ({', '.join(_PLANNED)}) VALUES ({places})", rows)
-            connection.executemany(
-                "INSERT OR REPLACE INTO sweep (key, value) VALUES (?, ?)",
-                [(key, json.dumps(value)) for key, value in (notes or {}).items()],
-            )
+            connection.executemany(_NOTE, [(key, json.dumps(value)) for key, value in (notes or {}).items()])
 
     def jobs(self) -> list[LedgerJob]:
         """All jobs, by number.
@@ -266,6 +281,41 @@ class Ledger:
             "UPDATE jobs SET state = ?, reason = '', run_id = NULL, inventory = NULL WHERE number = ? OR same_as = ?"
         )
         self._change(statement, [(Status.PLANNED, number, number)])
+
+    def restart(self, numbers: Iterable[int]) -> None:
+        """Notes that jobs, and their duplicates, are to run from their start, as if they had never been started."""
+        statement = (
+            "UPDATE jobs SET state = ?, reason = '', run_id = NULL, inventory = NULL, scheduler = NULL,"
+            " scheduler_job = NULL, queued = NULL, attempts = 0, started = NULL, ended = NULL"
+            " WHERE number = ? OR same_as = ?"
+        )
+        with self._transaction() as connection:
+            for number in numbers:
+                connection.execute("DELETE FROM attempts WHERE job = ?", (number,))
+                connection.execute(statement, (Status.PLANNED, number, number))
+            connection.execute(_NOTE, (TABLES_NOTED, "{}"))
+
+    def forget(self, jobs: Iterable[LedgerJob]) -> None:
+        """Takes jobs out, and notes that there were such ones."""
+        gone = [Forgotten(job.number, None if job.same_as is not None else job.directory, job.identity) for job in jobs]
+        with self._transaction() as connection:
+            for each in gone:
+                connection.execute("DELETE FROM attempts WHERE job = ?", (each.number,))
+                connection.execute("DELETE FROM jobs WHERE number = ?", (each.number,))
+            noted = {"jobs": [asdict(each) for each in (*self.forgotten(), *gone)]}
+            connection.execute(_NOTE, (FORGOTTEN, json.dumps(noted)))
+            connection.execute(_NOTE, (TABLES_NOTED, "{}"))
+
+    def forgotten(self) -> list[Forgotten]:
+        """The jobs that were taken out.
+
+        Raises:
+            RunError: what is noted of them is damaged.
+        """
+        try:
+            return _FORGOTTEN.validate_python((self.noted(FORGOTTEN) or {}).get("jobs", []))
+        except ValidationError as error:
+            raise RunError(f"{self.path} is damaged: what it notes as {FORGOTTEN}: {first_fault(error)}") from None
 
     def _change(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         with self._transaction() as connection:

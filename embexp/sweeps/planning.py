@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Glob, Override
-from omegaconf import DictConfig, OmegaConf, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import alike, composition, hydra_globals, hydra_job
+from embexp.config import alike, composition, hydra_globals, hydra_job, zipped
 from embexp.config.composition import Composition, Job, compose_config
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
@@ -30,7 +30,7 @@ from embexp.specs.running import Launching, Sweep
 from embexp.sweeps import engines, processes
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.jobs import OTHER_DIRECTORY
-from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.sweeps.ledger import ADDED, Ledger, LedgerJob
 from embexp.sweeps.search import Search, combinations, factors, limit, plan_search
 from embexp.sweeps.settings import checked_launching, checked_search_settings
 from embexp.system import digests
@@ -40,7 +40,7 @@ _SWEEPER = "hydra_plugins.embexp_optuna_sweeper.OptunaSweeper"
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
 _ENOUGH = 8
 """Settings with faults after which no more are looked for."""
-_NO_PART = {"name", "output", "sweep", "seeds", "expect"}
+_NO_PART = {"name", "output", "sweep", "seeds", "expect", "resolvers", "environment"}
 """What two jobs with the same results may differ in."""
 Exclusion = Mapping[str, Any]
 
@@ -110,18 +110,23 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         search, effective, notes = _search(loader, base, tasks, hydra, launched, engine)
         limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
+        if search is None and (zips := [task for task in tasks if isinstance(task, zipped.Zipped)]):
+            rule = f"the sweeper {sweeper} takes no lists together"
+            remedy = "leave it out, or choose hydra/sweeper=basic or hydra/sweeper=optuna"
+            raise ConfigError([Fault(each.key_or_group, each.get_value_string(), rule, remedy) for each in zips])
         asked = tuple(str(task.input_line) for task in tasks)
         return Plan(base, asked, None, launched, engine, search, effective, (*tuned, *notes), outside)
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
         params, more = _without_tuned(loader, params)
-        with read_write(base.hydra):  # Hydra's sweeper reads them there
-            for key, param in zip(base.hydra.sweeper.params or (), params, strict=True):
-                base.hydra.sweeper.params[key] = str(param.input_line).partition("=")[2]
+        with read_write(base.hydra), open_dict(base.hydra):  # Hydra's sweeper reads them there
+            pairs = (zipped.for_hydra(param).partition("=") for param in params)
+            base.hydra.sweeper.params = {key: value for key, _, value in pairs} or base.hydra.sweeper.params
+    _check_zips([*params, *tasks])
     limit(factors([*params, *tasks]) | {"seeds": _number(base, "seeds", 1)}, most)
     checked = _possible(loader, combinations([*params, *tasks]), hydra, engine, base, progress)
     # Hydra accepts a valid key that no file mentions only if it is added.
-    lines = [str(task.input_line) for task in tasks]
+    lines = [zipped.for_hydra(task) for task in tasks]
     forced = tuple(f"++{line}" if line.partition("=")[0] in checked.added else line for line in lines)
     notes = (*tuned, *more, *inert_notes(checked.jobs))
     return Plan(base, forced, checked.jobs, launched, engine, notes=notes, outside=outside)
@@ -199,6 +204,7 @@ def _search(
 
     params = _parsed(loader, [f"{key}={value}" for key, value in (settings.params or {}).items()])
     params, tuned = _without_tuned(loader, params)
+    _check_zips([*params, *tasks])
     search = plan_search(
         settings,
         [*params, *tasks],
@@ -217,6 +223,12 @@ def _unchecked(jobs: Sequence[PlannedJob]) -> Iterator[list[str]]:
         like = next((job for job in jobs if key in map(key_of, job.effective)), None)
         if like is not None:
             yield [override if key_of(each) == key else each for each in like.overrides]
+
+
+def _check_zips(overrides: Sequence[Override]) -> None:
+    """Raises ConfigError if a key is in lists that are taken together and elsewhere; of equal keys, the last counts."""
+    if found := list(zipped.faults({each.get_key_element(): each for each in overrides}.values())):
+        raise ConfigError(found)
 
 
 def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
@@ -346,13 +358,14 @@ def check(
     A setting that the choices of a job do not have has no effect there, if it has one in another job.
 
     Args:
-        batch: the overrides of each setting.
+        batch: the overrides of each setting; of lists that are taken together, those of the setting.
         seeds: how often each setting is repeated.
         effective: keys that have an effect in jobs of other batches.
 
     Raises:
         ConfigError: with the faults of all jobs, or of the first ones that have some.
     """
+    batch = [zipped.written_out(loader, overrides) for overrides in batch]
     composed_jobs, jobs = alike.Jobs(loader), list[PlannedJob]()
     added: set[str] = set()
     directories: set[str] = set()
@@ -576,6 +589,7 @@ class Enrolment:
         self._ledger = ledger
         self._at_once, self._engine = at_once, engine
         self._jobs = {job.number: job for job in ledger.jobs()}
+        self._forgotten = ledger.forgotten()
         self._numbers: dict[str, list[int]] = defaultdict(list)
         for job in self._jobs.values():
             self._numbers[job.identity].append(job.number)
@@ -594,7 +608,8 @@ class Enrolment:
             known, place = self._numbers[identity], self._asked[identity]
             self._asked[identity] += 1
             if place == len(known):
-                added = self._entry(job, identity, max(self._jobs, default=-1) + 1)
+                used = [*self._jobs, *(each.number for each in self._forgotten)]
+                added = self._entry(job, identity, max(used, default=-1) + 1)
                 self._jobs[added.number] = added
                 known.append(added.number)
                 new.append(added)
@@ -617,8 +632,10 @@ class Enrolment:
         return found
 
     def unasked(self) -> list[LedgerJob]:
-        """The jobs of the ledger that were not planned."""
-        numbers = [n for identity, known in self._numbers.items() for n in known[self._asked[identity] :]]
+        """The jobs of the ledger that were not planned, without those that were added to the command's."""
+        added = (self._ledger.noted(ADDED) or {}).get("numbers", ())
+        places = [n for identity, known in self._numbers.items() for n in known[self._asked[identity] :]]
+        numbers = [number for number in places if number not in added]
         return [self._jobs[number] for number in sorted(numbers)]
 
     def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
@@ -633,7 +650,7 @@ class Enrolment:
             if first.state is not Status.SKIPPED and first.same_as is None and other != number:
                 entry = replace(entry, same_as=other, directory=first.directory)
                 return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
-        taken = {each.directory for each in self._jobs.values()}
+        taken = {each.directory for each in self._jobs.values()} | {each.directory for each in self._forgotten}
         composed = None if job.compose is None else job.compose()
         content = {} if composed is None else composed.write()
         if composed is None or hydra_job.is_numbered(content):

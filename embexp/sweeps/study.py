@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
@@ -31,6 +31,8 @@ Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Sequence[Outcome]]]
 """Runs some trials, the first of which has this number, and returns the outcomes of each: one for each seed."""
 _JOB, _SWEEP = "embexp_job", "embexp_sweep"
 """Attributes of a trial: the number of its job, and the sweep that this belongs to, "" in a storage of its own."""
+_FORGOTTEN = "embexp_forgotten"
+"""Attribute of a study: numbers of trials that a sweep has forgotten. A finished trial can't be changed, or removed."""
 _WORDS = "words"
 """What a search notes about itself in words, which are shown, but not compared."""
 
@@ -109,8 +111,46 @@ class Study:
 
     def trials(self) -> list[Trial]:
         """The trials of this sweep, in the order of their jobs."""
-        found = [self._trial(trial) for trial in self._study.get_trials(deepcopy=False) if self._is_own(trial)]
+        left_out = self._left_out()
+        own = filter(self._is_own, self._study.get_trials(deepcopy=False))
+        found = [self._trial(trial) for trial in own if trial.number not in left_out]
         return sorted(found, key=lambda each: each.job)
+
+    def next_job(self) -> int:
+        """The number of the next trial's job; those of forgotten trials are not used again."""
+        own = filter(self._is_own, self._study.get_trials(deepcopy=False))
+        return max((int(trial.user_attrs[_JOB]) for trial in own), default=-1) + 1
+
+    def forget(self, jobs: Collection[int]) -> None:
+        """Leaves out the trials of some jobs: of the sweep, and of what the sampler knows."""
+        key, own = f"{_FORGOTTEN}:{self._sweep}", filter(self._is_own, self._study.get_trials(deepcopy=False))
+        numbers = [trial.number for trial in own if trial.user_attrs[_JOB] in jobs]
+        self._study.set_user_attr(key, sorted({*self._study.user_attrs.get(key, ()), *numbers}))
+
+    def correct(self, trial: Trial, values: Sequence[float]) -> None:
+        """Notes other values of a trial that was told, as its job was run again: a new trial in its place."""
+        found = self._frozen(trial.number)
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                state=TrialState.COMPLETE,
+                values=list(values),
+                params=found.params,
+                distributions=found.distributions,
+                user_attrs=found.user_attrs,
+            )
+        )
+
+    def _left_out(self) -> set[int]:
+        """Numbers of trials that were forgotten, or have another one in their place."""
+        attributes = self._study.user_attrs
+        found = {number for key, numbers in attributes.items() if key.startswith(_FORGOTTEN) for number in numbers}
+        last: dict[tuple[str, int], int] = {}
+        for trial in self._study.get_trials(deepcopy=False):
+            if _JOB in trial.user_attrs:
+                place = str(trial.user_attrs.get(_SWEEP)), int(trial.user_attrs[_JOB])
+                found |= {last[place]} if place in last else set()
+                last[place] = trial.number
+        return found
 
     def ask(self, job: int) -> Trial:
         """A new trial. It depends on the seed, the number of its job and what the study knows; not on the process."""
@@ -194,7 +234,8 @@ class Study:
         copied = optuna.create_study(
             study_name=known.study_name, directions=known.directions, sampler=known.sampler, pruner=known.pruner
         )
-        copied.add_trials(known.get_trials(deepcopy=False))
+        left_out = self._left_out()
+        copied.add_trials([trial for trial in known.get_trials(deepcopy=False) if trial.number not in left_out])
         return copied
 
 
@@ -236,16 +277,18 @@ _PRUNERS: Mapping[PrunerKind, Callable[[], optuna.pruners.BasePruner]] = {
 }
 
 
-def run(
-    search: Search, directory: Path, launch: Launch, told: Callable[[Sequence[int]], object] = lambda numbers: None
-) -> list[Trial]:
+Told = Callable[[Sequence[int]], Mapping[int, Sequence[Outcome]]]
+"""Gets the numbers of the trials that are not run again, and returns how their jobs have ended."""
+
+
+def run(search: Search, directory: Path, launch: Launch, told: Told = lambda numbers: {}) -> list[Trial]:
     """Runs the trials of a search that are missing.
 
     A batch is asked for as a whole, then run, then told as a whole. With one process after the other, a search that was
     killed at any time therefore asks for the trials that it would have asked for without.
 
     Args:
-        told: called first, with the numbers of the trials that are not run again.
+        told: called first. Jobs that were run again since, as their folders were gone, may have other values.
 
     Returns:
         The best trial, or the best ones of several objectives.
@@ -255,7 +298,7 @@ def run(
         CommandLineError: the directory has another search.
     """
     with Study(search.space, search.objectives, search.settings, directory) as study:
-        told([each.job for each in study.trials() if each.state != "running"])
+        _refresh(search, study, told([each.job for each in study.trials() if each.state != "running"]))
         while batch := _next_batch(search, study):
             with _pruned(search, study, directory, batch):
                 ended = {trial.job: each for trial, each in _launched(search, batch, launch)}
@@ -266,6 +309,35 @@ def run(
                 break  # interrupted
         _write(search, study, directory)
         return study.best()
+
+
+def forget(search: Search, directory: Path, jobs: Collection[int]) -> int:
+    """Takes the trials of some jobs out of a search, and returns how many its sampler still knows, of this sweep."""
+    with Study(search.space, search.objectives, search.settings, directory) as study:
+        study.forget(jobs)
+        _write(search, study, directory)
+        return len(study.trials())
+
+
+def refresh(search: Search, directory: Path, outcomes: Mapping[int, Sequence[Outcome]]) -> list[int]:
+    """Tells a search the values of trials whose jobs were run again; returns the jobs of those that have others now."""
+    with Study(search.space, search.objectives, search.settings, directory) as study:
+        changed = _refresh(search, study, outcomes)
+        _write(search, study, directory)
+        return changed
+
+
+def _refresh(search: Search, study: Study, outcomes: Mapping[int, Sequence[Outcome]]) -> list[int]:
+    changed = []
+    for trial in study.trials():
+        ended = outcomes.get(trial.job, ())
+        if trial.state == "running" or not ended or not all(each.status.has_results for each in ended):
+            continue
+        values = objective_values(search.objectives, ended)
+        if all(map(math.isfinite, values)) and (trial.state != "complete" or tuple(values) != trial.values):
+            study.correct(trial, values)
+            changed.append(trial.job)
+    return changed
 
 
 def described(search: Search, trial: Trial) -> str:
@@ -282,10 +354,10 @@ def _next_batch(search: Search, study: Study) -> list[Trial]:
     """The next trials: those of a batch that was not told, completed if it was only asked for in part."""
     known = study.trials()
     batch = [each for each in known if each.state == "running"]
-    count = len(known)
+    count = study.next_job()
     begun = batch or count % search.at_once
     end = math.ceil(count / search.at_once) * search.at_once if begun else count + search.at_once
-    return batch + [study.ask(job) for job in range(count, min(end, search.trials))]
+    return batch + [study.ask(job) for job in range(count, min(end, count + search.trials - len(known)))]
 
 
 def _launched(search: Search, batch: Sequence[Trial], launch: Launch) -> Iterator[tuple[Trial, Sequence[Outcome]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,18 +96,18 @@ def sweep(
         "folder": os.getcwd(),
         "search": plan.jobs is None,
     }
-    with _runner(place, plan.launching, terminal.console(), command=command, engine=plan.engine) as runner:
-        running = Sweep(loader, plan, runner, why_another(asked, runner.ledger.directory))
+    with running(place, plan.launching, terminal.console(), command=command, engine=plan.engine) as runner:
+        begun = Sweep(loader, plan, runner, why_another(asked, runner.ledger.directory))
         engine = None if plan.engine is None else plan.engine.as_json()
         launching = plan.launching.model_dump(mode="json")
-        running.begin({"command": command_line, "launching": launching, "engine": engine})
+        begun.begin({"command": command_line, "launching": launching, "engine": engine})
         hydra_job.note_sweep(plan.base, place)
-        loader.multirun(plan.base, running, plan.overrides, callbacks)
+        loader.multirun(plan.base, begun, plan.overrides, callbacks)
         return runner.finish()
 
 
 @contextlib.contextmanager
-def _runner(
+def running(
     place: Path,
     launching: Launching,
     console: Console,
@@ -116,7 +116,11 @@ def _runner(
     command: Command | None = None,
     engine: Engine | None = None,
 ) -> Iterator[Runner]:
-    """Runs the jobs of a sweep while this process has its lock."""
+    """Runs the jobs of a sweep while this process has its lock.
+
+    Args:
+        folder, command, engine: see `Runner`.
+    """
     from embexp.sweeps.running import Runner  # not above: it needs NumPy, and wrong settings are reported without it
 
     with (
@@ -158,7 +162,10 @@ class Sweep:
         strategies = [job.spec.strategy for job in plan.jobs or ()]
         at_once = processes.jobs_at_once(plan.launching, strategies, processes.visible_gpus())
         self._enrolment = Enrolment(runner.ledger, at_once=at_once, engine=plan.engine)
-        self._failed_before = {job.number for job in runner.ledger.jobs() if job.state is Status.FAILED}
+        place = runner.ledger.directory
+        self._failed_before = {
+            job.number for job in runner.ledger.jobs() if job.state is Status.FAILED and not loss(place, job)
+        }
         self._settings: dict[int, list[int]] = {}
         """Numbers of the jobs of each setting."""
         self._notes: Mapping[str, object] = {}
@@ -267,7 +274,7 @@ class Sweep:
         if search is None:
             raise TypeError("the sweep is no search")
 
-        def told(trials: Sequence[int]) -> None:
+        def told(trials: Sequence[int]) -> Mapping[int, Sequence[Outcome]]:
             self._note()
             for trial in trials:
                 numbers = [trial * search.seeds + seed for seed in range(search.seeds)]
@@ -284,6 +291,7 @@ class Sweep:
                 runner.shown.expect(len(missing), search.trials * search.seeds)
                 with study.unpruned(search, runner.ledger.directory, missing):
                     runner.run(missing)
+            return {trial: list(map(runner.outcome, self._settings[trial])) for trial in trials}
 
         def launch(batch: Sequence[Sequence[str]], first: int) -> list[list[Outcome]]:
             return self.run_batch(batch, first=first)
@@ -312,15 +320,7 @@ class Sweep:
     def _check(self, known: Sequence[LedgerJob]) -> None:
         place = self._runner.ledger.directory
         _check_asked(place, self._enrolment.unasked(), len(known))
-        remedy = f"{OTHER_DIRECTORY}\n    embexp resume {place}"
-        with terminal.naming("checking that data, files and code are those of the results", self._runner.shown.console):
-            changed = _changed_results(place, [job for job in known if job.state.has_results])
-        if changed:
-            lines = "\n".join(f"    {each}" for each in changed)
-            raise CommandLineError(
-                f"{place} has results that would be others now, as data, files or code have changed:\n{lines}\n"
-                f"    {remedy} finishes the sweep all the same"
-            )
+        check_results(place, [job for job in known if job.state.has_results], self._runner.shown.console)
 
     def _say_where(self) -> None:
         self._runner.shown.say(f"sweep in {self._runner.ledger.directory}{self._why_here}{self._plan.outside}")
@@ -331,6 +331,19 @@ class Sweep:
         if failed := [job for job in found if job.number in self._failed_before and job.same_as is None]:
             text += f", {len(failed)} failed (`embexp resume` tries them again)"
         self._runner.shown.say(text + self._plan.outside)
+
+
+def check_results(place: Path, jobs: Sequence[LedgerJob], console: Console) -> None:
+    """Raises CommandLineError if jobs that have ended with results would give others now."""
+    with terminal.naming("checking that data, files and code are those of the results", console):
+        changed = _changed_results(place, jobs)
+    if changed:
+        lines = "\n".join(f"    {each}" for each in changed)
+        remedy = f"{OTHER_DIRECTORY}\n    embexp resume {place}"
+        raise CommandLineError(
+            f"{place} has results that would be others now, as data, files or code have changed:\n{lines}\n"
+            f"    {remedy} finishes the sweep all the same"
+        )
 
 
 def _check_asked(place: Path, others: Sequence[LedgerJob], known: int) -> None:
@@ -362,7 +375,7 @@ def settled_before(plan: Plan) -> dict[int, str]:
     for planned, job in zip(plan.jobs, found, strict=True):
         if planned.skip or planned.same_as is not None or job.number in added:
             continue
-        if job.state is Status.FAILED:
+        if job.state is Status.FAILED and not loss(place, job):
             why[planned.number] = "failed before: `embexp resume` tries it again"
         elif job.state.is_settled and not loss(place, job):
             why[planned.number] = f"{job.state.value.replace('_', ' ')} before: not run again"
@@ -430,10 +443,10 @@ def resume(
             engine = (
                 None if known is None else Engine(known["name"], known["hydra"], known["folder"], permission=permission)
             )
-            _check_code(ledger, engine, folder, allow_code)
+            check_code_of_jobs(ledger, engine, folder, allow_code)
     if not noted.get("search"):
         console = console or terminal.console()
-        with _runner(place, launching, console, folder=folder, command=command, engine=engine) as runner:
+        with running(place, launching, console, folder=folder, command=command, engine=engine) as runner:
             return _finish(runner)
     changed = set(map(key_of, overrides))
     with contextlib.chdir(folder):
@@ -448,11 +461,18 @@ def resume(
         )
 
 
-def _check_code(ledger: Ledger, engine: Engine | None, folder: Path, allow_code: Sequence[str]) -> None:
-    """Raises UsageError if what is to be run, or runs again, names code that isn't allowed."""
+def check_code_of_jobs(
+    ledger: Ledger, engine: Engine | None, folder: Path, allow_code: Sequence[str], *, again: Collection[int] = ()
+) -> None:
+    """Raises UsageError if what is to be run, or runs again, names code that isn't allowed.
+
+    Args:
+        again: numbers of jobs that are to run though they are done.
+    """
     specs: dict[bool, list[RunSpec]] = {True: [], False: []}
     for job in ledger.jobs():
-        specs[job.state.is_settled and not loss(ledger.directory, job)].append(job.checked_spec)
+        is_done = job.state.is_settled and not loss(ledger.directory, job) and job.number not in again
+        specs[is_done].append(job.checked_spec)
     tracking.check_addresses(specs[False], ledger.path)
     done, names = (named_functions(*specs[is_settled]) for is_settled in (True, False))
     allowed = [each for each in allow_code if each not in done or each in names]
@@ -516,11 +536,11 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
         "command": {"folder": os.getcwd(), "search": False},
         "launching": launching.model_dump(mode="json"),
     }
-    with _runner(place, launching, console) as runner:
+    with running(place, launching, console) as runner:
         plan = Plan(DictConfig({}), (), tuple(jobs), launching)
-        running = Sweep(composition.loader(), plan, runner, why_another(asked, runner.ledger.directory))
-        running.begin(notes)
-        ended = running.run_batch([()] * len(jobs), first=0)
+        begun = Sweep(composition.loader(), plan, runner, why_another(asked, runner.ledger.directory))
+        begun.begin(notes)
+        ended = begun.run_batch([()] * len(jobs), first=0)
         runner.finish()
     return SweepResult(place, tuple(outcome for outcomes in ended for outcome in outcomes))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import hashlib
 import importlib
 import os
 import re
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from embexp.system import machine
-from embexp.system.printable import send_nowhere
+from embexp.system.printable import masked, send_nowhere
 
 HARMLESS = re.compile(
     r"(OMP|MKL|MKL_DOMAIN|OPENBLAS|BLIS|NUMEXPR)_NUM_THREADS|(VECLIB_MAXIMUM|NUMEXPR_MAX)_THREADS"
@@ -55,6 +56,18 @@ _LOGGERS = ("tensorflow", "absl")
 """Of TensorFlow and Keras, whose warnings go to the standard error."""
 _process = False
 """Whether this process only runs a command; a notebook or a test has its collector to itself."""
+
+
+SECRET = "secret"
+"""What stands for the value of a variable that is a secret: even its digest would tell whether a guess is right."""
+
+
+def fingerprint(name: str) -> str | None:
+    """SHA-256 of the value that an environment variable has now, `SECRET` if that is one; None: it is not set."""
+    text = os.environ.get(name)
+    if text is None:
+        return None
+    return SECRET if masked(text, name) != text else hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def is_recorded(variable: str) -> bool:

@@ -54,6 +54,13 @@ SAID = {
     "refused settings of Hydra": ("embexp run hydra.he", []),
     "groups of Hydra": ("embexp run hydra/la", ["hydra/launcher="]),
     "nothing like it": ("embexp run xyzzy", []),
+    "lists together": ("embexp run -m zip", ["zip("]),
+    "a key of lists together": ("embexp run -m 'zip(model,runt", ["'zip(model,runtime", "'zip(model,runtime."]),
+    "a value in a list": (
+        "embexp run -m 'zip(model,runtime)=[mlp,auto],[dlrm,se",
+        ["'zip(model,runtime)=[mlp,auto],[dlrm,session"],
+    ),
+    "a value too many": ("embexp run -m 'zip(model,runtime)=[mlp,auto,s", []),
 }
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from embexp.data.columns import SKIP_UNLABELLED, Columns
 from embexp.data.scan import Scan, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
-from embexp.specs.data import CSV, Parquet
+from embexp.specs.data import CSV, Parquet, RecBole
 from embexp.system import caching, digests
 
 COLUMNS = Columns(ids={"user": "user"}, dense=("age",), label="y")
@@ -83,6 +84,21 @@ def test_a_touched_or_moved_file_is_known_again(file: Path, tmp_path: Path, read
     for place in (file, Path(shutil.copy(file, moved))):
         assert content(scan(csv_of(place), COLUMNS, cache=tmp_path / "cache")) == content(one)
     assert len(reads) == 1
+
+
+def test_files_that_are_joined_to_the_examples_have_no_part_in_their_digest(tmp_path: Path) -> None:
+    """So that a report ranks runs with and without features of users together."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    rows = "".join(f"u{number % 9}\t{number % 2}\n" for number in range(50))
+    (folder / "shop.inter").write_text(f"user:token\ty:float\n{rows}")
+    users = "".join(f"u{number}\t{number % 3}\n" for number in range(9))
+    (folder / "shop.user").write_text(f"user:token\tage:token\n{users}")
+    data = RecBole(path=str(folder), label="y")
+    alone = scan(data, replace(COLUMNS, dense=()), cache=tmp_path / "cache")
+    joined = scan(data, replace(COLUMNS, dense=(), ids={"user": "user", "age": "age"}), cache=tmp_path / "cache")
+    assert alone.examples_digest is None
+    assert joined.examples_digest == alone.digest != joined.digest
 
 
 def test_a_changed_file_is_scanned_anew(file: Path, tmp_path: Path, reads: list[Path]) -> None:
@@ -187,6 +203,7 @@ def test_others_may_read_the_cache(file: Path, tmp_path: Path) -> None:
 class TestHalfMade:
     KILLED = """
 import os, signal, sys
+from dataclasses import replace
 from pathlib import Path
 from embexp.data.columns import Columns
 from embexp.data.scan import scan

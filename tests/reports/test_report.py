@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scipy import stats
@@ -238,12 +239,6 @@ def test_different_metrics_have_no_best(tmp_path: Path) -> None:
     assert any("different metrics (rmse, log_loss)" in note for note in found.notes)
 
 
-def test_different_validation_examples_are_told(tmp_path: Path) -> None:
-    run(tmp_path / "a", spec(), validation={"rmse": 1.0}, summary={"examples": {"validation": 10}})
-    run(tmp_path / "b", spec(), validation={"rmse": 1.0}, summary={"examples": {"validation": 11}})
-    assert any("validated on different examples" in note for note in report(tmp_path).notes)
-
-
 class TestFromPython:
     """`embexp.report`."""
 
@@ -346,33 +341,101 @@ def test_one_of_several_equal_metrics_is_shown(tmp_path: Path) -> None:
     assert "test hit_rate" in report(tmp_path).columns
 
 
-def test_runs_on_other_data_are_marked_and_not_averaged(tmp_path: Path) -> None:
+def _on(place: Path, digest: str, examples: str | None = None) -> None:
+    """Notes in the manifest of a run what it read."""
+    data = {"digest": digest} | ({} if examples is None else {"examples_digest": examples})
+    (place / "manifest.json").write_text(json.dumps({"data": data}))
+
+
+def test_runs_on_other_data_are_ranked_apart_and_not_averaged(tmp_path: Path) -> None:
     """The file at `data.path` was replaced before the last two runs: nothing in their settings shows it."""
-    for number, (seed, digest) in enumerate([(0, "a" * 64), (1, "a" * 64), (0, "b" * 64), (1, "b" * 64)]):
-        place = run(tmp_path / str(number), spec(seed=seed), validation={"rmse": 1.0 + number})
-        (place / "manifest.json").write_text(json.dumps({"data": {"digest": digest}}))
+    for number, (rate, seed, digest) in enumerate(
+        [(r, s, "a" * 64) for r in (1, 2) for s in (0, 1)] + [(r, s, "b" * 64) for r in (1, 2) for s in (0, 1)]
+    ):
+        value = 1.0 + number + 0.1 * seed * rate
+        content = spec(seed=seed, optimizer__learning_rate=rate)
+        _on(run(tmp_path / str(number), content, validation={"rmse": value}, test={"rmse": value}), digest)
     found = report(tmp_path)
-    assert [note for note in found.notes if "different data" in note] == [
-        "the runs read different data, so their values compare badly; by the digest of the data: aaaaaaaa 2 runs"
-        " (0, 1); bbbbbbbb 2 runs (2, 3)"
+    [note] = [note for note in found.notes if "other data" in note]
+    assert note == (
+        "4 runs (4, 5, 6, 7) were evaluated on other data than 4 runs (0, 1, 2, 3), and so not ranked with them:"
+        " the content of the data (digest bbbbbbbb, not aaaaaaaa)"
+    )
+    assert [row["run"] for row in found if row["best"]] == ["0", "4"]
+    assert (found.best and found.best.name) == "0"
+    assert [[each.name for each in group.runs] for group in found.groups] == [
+        ["0", "1"],
+        ["2", "3"],
+        ["4", "5"],
+        ["6", "7"],
     ]
-    assert [[each.name for each in group.runs] for group in found.groups] == [["0", "1"], ["2", "3"]]
-    assert [group.values["validation rmse"].mean for group in found.groups] == [1.5, 3.5]
-    assert "data" in str(found).splitlines()[0].split()[:3]
-    assert [row["data_digest"][:2] for row in found] == ["aa", "aa", "bb", "bb"]
+    assert [(group.best, group.reference, group.comparison is None) for group in found.groups] == [
+        (True, True, True), (False, False, False), (True, True, True), (False, False, False),
+    ]  # fmt: skip
+    assert str(found).count("reference") == 3  # one of each data, and the line that says what it is
+    assert "on each data" in str(found)
+    assert [row["data_digest"][:2] for row in found] == ["aa"] * 4 + ["bb"] * 4
+    page = of_runs(found.records, notes=found.notes)
+    assert [each["data"] for each in page["runs"]] == [0] * 4 + [1] * 4
+    assert len(page["groups"]) == 4
+    assert note in page["notes"]
+    named = report(tmp_path, baseline="optimizer.learning_rate=2", filters=["run=0,1,2,3"])
+    assert [group.reference for group in named.groups] == [False, True]
 
 
-def test_runs_on_the_same_data_say_nothing_of_it(tmp_path: Path) -> None:
-    for number in range(2):
-        place = run(tmp_path / str(number), spec(seed=number), validation={"rmse": 1.0})
-        (place / "manifest.json").write_text(json.dumps({"data": {"digest": "a" * 64}}))
+def test_a_run_alone_on_its_data_is_the_best_of_none(tmp_path: Path) -> None:
+    for number, digest in enumerate("abb"):
+        content = spec(seed=0, optimizer__learning_rate=number, data__path=f"{digest}.csv")
+        _on(run(tmp_path / str(number), content, validation={"rmse": 1.0 + number}), digest * 64)
     found = report(tmp_path)
-    assert "data_digest" not in found.columns
-    assert not [note for note in found.notes if "data" in note]
+    assert [(row["run"], row["best"]) for row in found] == [("1", True), ("2", False), ("0", False)]
+    [note] = [note for note in found.notes if "other data" in note]
+    assert "the content of the data of a.csv, not b.csv (digest aaaaaaaa, not bbbbbbbb)" in note
+    assert report([tmp_path / "0", tmp_path / "1"]).best is None
 
 
-def test_runs_that_divide_their_data_differently_are_named(tmp_path: Path) -> None:
+def test_runs_on_the_same_data_are_ranked_together(tmp_path: Path) -> None:
+    """Files that are joined to the examples, as features of users, are no other data."""
     for number in range(2):
-        run(tmp_path / str(number), spec(data__split={"seed": number}), validation={"rmse": 1.0})
-    [note] = [note for note in report(tmp_path).notes if "divide" in note]
-    assert note.startswith("the runs divide the data differently (data.split.seed)")
+        place = run(tmp_path / str(number), spec(optimizer__learning_rate=number), validation={"rmse": 1.0})
+        _on(place, f"{number}" * 64, "a" * 64)
+    found = report(tmp_path)
+    assert not [note for note in found.notes if "other data" in note]
+    assert [row["best"] for row in found] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("settings", "summary", "words"),
+    [
+        ({"data__split": {"seed": 7}}, {}, "data.split.seed 7, not 0"),
+        ({"data__split": {"test": 0.2}}, {}, "data.split.test 0.2, not unset"),
+        ({}, {"examples": {"validation": 11}}, "validation examples 11, not 9"),
+        ({"data__label_threshold": 4}, {}, "data.label_threshold 4, not unset"),
+    ],
+)
+def test_another_split_is_other_data(
+    tmp_path: Path, settings: dict[str, Any], summary: dict[str, Any], words: str
+) -> None:
+    for number in range(3):
+        own = {"data__split": {"seed": 0}} | (settings if number == 2 else {})
+        content = spec(**own, optimizer__learning_rate=number)
+        run(tmp_path / str(number), content, validation={"rmse": 3.0 - number}, summary=summary if number == 2 else {})
+    found = report(tmp_path)
+    [note] = [note for note in found.notes if "other data" in note]
+    assert words in note
+    assert [row["run"] for row in found if row["best"]] == ["1"]
+
+
+def test_a_seed_that_draws_the_split_too_repeats_the_setting(tmp_path: Path) -> None:
+    """`data.split.seed=${seed}`: each seed has its own split, and the settings are compared seed by seed."""
+    for rate in (1, 2):
+        for seed in (1, 2, 3):
+            content = spec(seed=seed, optimizer__learning_rate=rate, data__split={"seed": seed})
+            values = {"rmse": rate + 0.01 * seed * rate}
+            run(tmp_path / f"{rate}{seed}", content, validation=values, test=values)
+    found = report(tmp_path)
+    assert [len(group.runs) for group in found.groups] == [3, 3]
+    assert found.groups[1].comparison is not None
+    assert found.groups[1].comparison.pairs == 3
+    assert not [note for note in found.notes if "other data" in note]
+    assert len(of_runs(found.records)["groups"]) == 2

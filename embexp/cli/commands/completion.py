@@ -95,6 +95,7 @@ _SPECIAL = re.compile(r"""[\s$`"'\\;&|<>(){}\[\]*?!#^]""")
 _ENDING = {"'": "'", '"': '"$`\\!'}
 """Characters that end quotes, or that a shell obeys in them."""
 _PATH = ("/", "./", "../", "~/", ".")
+_ZIP = "zip("
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -191,6 +192,8 @@ def _overrides(before: Sequence[str], word: str) -> Iterable[str]:
         return [path.stem for folder in folders.in_order for path in folder.glob("*.yaml")]
     if last == "--package":
         return [each.removesuffix(".") for each in _keys(found.values, word)]
+    if word.startswith(_ZIP):
+        return _in_zip(folders, found, word.removeprefix(_ZIP))
     sign = word[: len(word) - len(word.lstrip("+~"))]
     key, equals, value = word.removeprefix(sign).partition("=")
     if equals:
@@ -199,7 +202,25 @@ def _overrides(before: Sequence[str], word: str) -> Iterable[str]:
     for path in _keys({**found.values, "hydra": _hydra(found.values.get("hydra"))}, key):
         keys += [path] if path.endswith(".") else [f"{path}="]
         keys += [path.removesuffix(".")] if sign == "~" else []
+    keys += [_ZIP] if not sign and {"-m", "--multirun"} & {*before} else []
     return [f"{sign}{each.removesuffix('=') if sign == '~' else each}" for each in keys]
+
+
+def _in_zip(folders: Folders, found: Outline, word: str) -> Iterable[str]:
+    """The keys of `zip(model,optimizer)=[mlp,sgd],[dlrm,adam]`, and the values in its lists: of the last, each time."""
+    names, ended, value = word.partition(")=")
+    if not ended:
+        before, last = names[: names.rfind(",") + 1], names[names.rfind(",") + 1 :]
+        adding = last.startswith("+")
+        keys = [*_groups(folders, found, adding=adding), *_keys(found.values, last.lstrip("+"))]
+        return [f"{_ZIP}{before}{'+' * adding}{each}" for each in keys]
+    start = value.rfind("[") + 1
+    place, keys = value[start:].count(","), names.split(",")
+    if not start or "]" in value[start:] or place >= len(keys):
+        return []
+    start = max(start, value.rfind(",") + 1)
+    values = _values(folders, found, keys[place].lstrip("+"), value[start:])
+    return [f"{_ZIP}{names})={value[:start]}{each}" for each in values]
 
 
 def _composed(words: Sequence[str], options: Mapping[str, str]) -> tuple[Folders, Outline]:

@@ -59,6 +59,7 @@ sweeps
     hydra/launcher=submitit_slurm            Runs jobs on Slurm. hydra.launcher.tasks_per_node=2 starts a task for each
                                              worker of strategy=multi_worker; `embexp plan -m` shows what is asked for.
     seeds=5                                  Runs each setting with five seeds.
+    'zip(model,optimizer)=[mlp,sgd],[dlrm,adam]'         Takes lists together: two jobs, not four.
     sweep.exclude='[{init: constant, freeze: table}]'    Excludes combinations.
     The same sweep in the same directory runs only missing jobs; `embexp resume DIR` finishes it, too.
     `embexp report DIR` shows what its jobs do, `embexp sweep cancel DIR` cancels those that are queued or running.
@@ -239,7 +240,7 @@ def _show_config(options: argparse.Namespace) -> int:
 
     composed = composition.compose_config(config_loader(options), options.overrides)
     _, faults = composition.check(composed, look_at_data=False)
-    with hydra_globals.borrowed(composed.config):
+    with hydra_globals.borrowed(composed.config), hydra_globals.own_resolvers(composed.config):
         _print(composed.config, options.cfg, options.package, resolve=options.resolve and not faults)
     if faults:
         raise ConfigError(faults)
@@ -310,7 +311,7 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
     """
     from embexp.config import composition, hydra_job
     from embexp.records import outputs
-    from embexp.records.folder import check_code, code_of, named_functions
+    from embexp.records.folder import check_code, code_of, named_functions, recorded_functions
     from embexp.specs import run, tracking
     from embexp.specs.running import Existing
 
@@ -349,7 +350,7 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
     existing = Existing.NUMBER if hydra_job.is_dated(composed.config) else spec.output.existing
     with outputs.opened_directory(directory, spec, existing, warn=commands.warn) as found:
         _say_where(spec.name, found)
-        for sentence in _import_sentences(folder, code_of(named_functions(spec), run.own_fields(spec))):
+        for sentence in _import_sentences(folder, code_of(recorded_functions(spec), run.own_fields(spec))):
             print(sentence, flush=True)
         return exit_status((resumed if found.continues else runner)(spec, found.path))
 

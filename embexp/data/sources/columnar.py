@@ -271,7 +271,9 @@ class ColumnarSource(TokenSource):
         def make(folder: Path) -> None:
             reading.write(folder, reading.located, progress=progress)
 
-        return cached(CODES, self.content(reading.located, cache), reading.settings, make, cache=cache)
+        found = cached(CODES, self.content(reading.located, cache), reading.settings, make, cache=cache)
+        alone = replace(reading.located, side_of=None)
+        return replace(found, examples_digest=self.content(alone, cache)) if reading.located.side_of else found
 
     def reading(self, columns: Columns) -> Reading:
         """What `encode` reads, and how.

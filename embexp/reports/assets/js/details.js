@@ -3,7 +3,7 @@
 function openRun(run) {
   const dialog = document.getElementById("run-dialog");
   const close = el("button", { type: "button", class: "quiet close", "aria-label": "Close", click: () => dialog.close() }, "✕");
-  const best = run === BEST ? el("span", { class: "best" }, "best by validation") : null;
+  const best = BESTS.has(run) ? el("span", { class: "best" }, "best by validation") : null;
   dialog.replaceChildren(
     el("header", {}, el("div", {}, el("h2", { id: "run-title" }, run.label, " ", best), el("p", { class: "muted" }, described(run))), close),
     el("div", { class: "dialog-body" }, runParts(run)),

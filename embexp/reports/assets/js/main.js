@@ -10,6 +10,7 @@ function setUpHead() {
     : null;
   const tally = `${RUNS.length} ${RUNS.length === 1 ? "run" : "runs"}${counts.size > 1 ? `: ${[...counts].map(([status, number]) => `${number} ${status.replaceAll("_", " ")}`).join(", ")}` : ""}`;
   document.getElementById("overview").replaceChildren(...[el("span", {}, tally), best].filter(Boolean));
+  document.querySelector("#runs h2").after(...DATA.notes.map((note) => el("p", { class: "muted" }, `note: ${note}`)));
   const button = document.getElementById("theme");
   const label = () => (button.textContent = isDark() ? "light" : "dark");
   button.addEventListener("click", () => {

@@ -112,9 +112,10 @@ function setUpParallel() {
         const places = chart.getModel().getSeries()[0].getRawIndicesByActiveState("active");
         selected = places.map((place) => runs[place]);
         const ranked = RANKED.filter((run) => selected.includes(run));
+        const best = new Set(ranked.map((run) => run.data)).size === 1 ? ranked[0] : null; // of several data, none is
         const some = selected.length > 0 && selected.length < runs.length;
         keep.hidden = !some;
-        message.textContent = some ? `${selected.length} of ${runs.length} runs selected; the best is ${ranked[0]?.label ?? "none"}.` : "Drag along an axis to select runs.";
+        message.textContent = some ? `${selected.length} of ${runs.length} runs selected; the best is ${best?.label ?? "none"}.` : "Drag along an axis to select runs.";
       });
       return parallelOption(runs, axes, upright);
     },

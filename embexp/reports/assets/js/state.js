@@ -92,8 +92,22 @@ function goal(run) {
 }
 
 const RANKED = RUNS.filter((run) => goal(run) !== null).sort((a, b) => bestFirst(goal(a), goal(b)));
-/** The best by validation; null for a single run, and for runs that are judged by different metrics. */
-const BEST = (RUNS.length > 1 && PRIMARY?.all.length === 1 && RANKED.find((run) => COMPLETED.has(run.status))) || null;
+/** The best by validation on each data; none of a single run, of runs that are judged by different metrics, and of runs that are alone on their data. */
+const BESTS = bestOfEach();
+/** The best of those on the data of most runs, or null. */
+const BEST = [...BESTS].find((run) => run.data === 0) ?? null;
+
+function bestOfEach() {
+  const found = new Map();
+  if (RUNS.length < 2 || PRIMARY?.all.length !== 1) return new Set();
+  const ended = RANKED.filter((run) => COMPLETED.has(run.status));
+  const several = new Set(RUNS.map((run) => run.data).filter((each) => each !== null)).size > 1;
+  for (const run of ended) {
+    const alone = several && RUNS.filter((other) => other.data === run.data).length < 2;
+    if (!found.has(run.data) && !alone) found.set(run.data, run);
+  }
+  return new Set(found.values());
+}
 
 /** Whether a run has all words of the filter: text in any of its cells, or comparisons such as `rmse<0.9`. */
 function matches(run, words) {

@@ -87,7 +87,7 @@ function setUpTable() {
     const name = el("button", { type: "button", class: "link", click: () => openRun(run) }, run.label);
     const cells = shownColumns.map((each, place) => {
       const value = each.get(run);
-      const isBest = run === BEST && PRIMARY && each.key === `metric:${PRIMARY.validation}`;
+      const isBest = BESTS.has(run) && PRIMARY && each.key === `metric:${PRIMARY.validation}`;
       const text = value === null ? "" : formats[place](value);
       const mark = isBest ? el("span", { class: "best", title: "the best by validation" }, "best") : null;
       return el("td", { class: each.numeric ? "number" : "text", title: text.length > 24 ? text : null }, mark, text);
@@ -95,7 +95,7 @@ function setUpTable() {
     const reason = run.reason ? el("div", { class: "reason" }, run.reason) : null;
     const node = el(
       "tr",
-      { "data-run": run.id, class: run === BEST ? "is-best" : "" },
+      { "data-run": run.id, class: BESTS.has(run) ? "is-best" : "" },
       el("td", { class: "switch" }, toggle, swatch),
       el("th", { scope: "row", class: "name" }, name),
       cells,
