@@ -428,7 +428,7 @@ class _Call:
     whose own operations are then left out of the graph, as nothing reads their results.
     """
 
-    compute: Callable[..., list[Any]]
+    compute: functools.partial[list[Any]]
     tensors: Sequence[Any]
 
     def leaves(self) -> dict[int, Any]:
@@ -529,12 +529,12 @@ def _whole_chip(given: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, 
         None where the arguments are made in another way than TensorFlow's `TPUEmbeddingV2` makes them.
     """
     cores, splits = settings["num_sc_per_chip"], given[-1]
-    made = [getattr(tensor, "simulated_call", (None, -1)) for tensor in given[:-1]]
+    made = _made(given[:-1])
     sorting = [call for call, _ in made[:cores]]
     in_order = made == [(call, index) for index in range(4) for call in sorting]
     if tf.get_static_value(splits) != 0 or not in_order or any(not _is(call, "sorted_occurrences") for call in sorting):
         return None
-    parts = [[getattr(tensor, "simulated_call", (None, -1)) for tensor in call.tensors] for call in sorting]
+    parts = [_made(call.tensors) for call in sorting]
     features = [call for call, _ in parts[0][: len(parts[0]) // 3]]
     wanted = [
         [(call, column * cores + core) for column in range(3) for call in features] for core in range(len(sorting))
@@ -563,7 +563,12 @@ def _whole_chip(given: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _is(call: Any, name: str) -> bool:
+def _made(tensors: Sequence[Any]) -> list[tuple[Any, int]]:
+    """The call of which each tensor is a result, and the number of the result; None, -1: of none."""
+    return [getattr(tensor, "simulated_call", (None, -1)) for tensor in tensors]
+
+
+def _is(call: _Call | None, name: str) -> bool:
     return call is not None and call.compute.func is getattr(sparse_core_inputs, name)
 
 

@@ -131,7 +131,10 @@ def test_the_first_generation_is_refused() -> None:
     ("settings", "words"),
     [
         ({"embedding_feature": "V3"}, "embedding_feature is one of V1, V2, UNSUPPORTED, got 'V3'"),
-        ({"embedding_feature": "V2", "sparse_cores": 3}, "a chip has 1, 2, 4, … SparseCores, got sparse_cores=3"),
+        (
+            {"embedding_feature": "V2", "sparse_cores": 3},
+            "TensorFlow takes 1, 2 or 4 SparseCores of a chip, got sparse_cores=3",
+        ),
     ],
 )
 def test_hardware_that_there_is_not(settings: Any, words: str) -> None:
