@@ -146,12 +146,11 @@ def limits(place: Place) -> dict[str, Any]:
         partitions = cores * int(strategy.num_replicas_in_sync)
     fullest = -(-_IDS // partitions)
     ids = {"max_ids_per_table": {"items": _IDS * fullest}, "max_unique_ids_per_table": {"items": fullest}}
-    beyond = {name: {"items": limit["items"] - 1} for name, limit in ids.items()}
+    less = {name: ids | {name: {"items": limit["items"] - 1}} for name, limit in ids.items()}
     cases: dict[str, Mapping[str, Any]] = {
         "at both limits of ids": ids,
-        "one id more than max_ids_per_table": ids | {"max_ids_per_table": beyond["max_ids_per_table"]},
-        "one more than max_unique_ids_per_table": ids
-        | {"max_unique_ids_per_table": beyond["max_unique_ids_per_table"]},
+        "one id more than max_ids_per_table": less["max_ids_per_table"],
+        "one id more than max_unique_ids_per_table": less["max_unique_ids_per_table"],
         "more than max_ids_per_chip_per_sample": {"max_ids_per_chip_per_sample": _IDS - 1},
         "the same, allow_id_dropping": {"max_ids_per_chip_per_sample": _IDS - 1, "allow_id_dropping": True},
     }
@@ -160,8 +159,15 @@ def limits(place: Place) -> dict[str, Any]:
             try:
                 found[name] = {"outcome": _looked_up(strategy, _IDS * cores, settings)}
             except Exception as error:  # whatever a TPU says
-                found[name] = {"outcome": type(error).__name__, "says": str(error).strip().splitlines()[0][:300]}
+                found[name] = {"outcome": type(error).__name__, "says": _said(error)}
     return found
+
+
+def _said(error: Exception) -> str:
+    """The first sentence of an error that is not about where it happened."""
+    where = ("Graph execution error", "Detected at", "Traceback", "[[")
+    lines = [line for line in str(error).splitlines() if line[:1].strip() and not line.startswith(where)]
+    return lines[0][:300] if lines else ""
 
 
 def _looked_up(strategy: Any, samples: int, settings: Mapping[str, Any]) -> str:
@@ -201,10 +207,10 @@ def checkpoints(place: Place) -> dict[str, Any]:
         first = trained(scratch / "tpu", [*place.overrides, "train.steps=8"])
         there = after(scratch / "tpu", ["strategy=cpu"], scratch / "cpu")
         back = after(scratch / "cpu", place.overrides, scratch / "back")
-    alike: Callable[[Any], str] = lambda other: (
-        "the same bits" if all(first[name].tobytes() == other[name].tobytes() for name in first) else "other bits"
-    )
-    return {"TPU to cpu": {"outcome": alike(there)}, "cpu to TPU": {"outcome": alike(back)}}
+    return {
+        way: {"outcome": "the same bits" if all((first[name] == other[name]).all() for name in first) else "other bits"}
+        for way, other in (("TPU to cpu", there), ("cpu to TPU", back))
+    }
 
 
 _PARTS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -263,11 +269,9 @@ def in_processes(part: str, place: Place, every: int) -> dict[str, Any]:
 
 def show(rows: list[dict[str, Any]]) -> None:
     """Prints the table, and what is different."""
-    widths = [max(len(str(row[name])) for row in rows) for name in ("case", "found", "simulated")]
+    widths = {name: max(len(str(row[name])) for row in rows) for name in ("case", "found", "simulated")}
     for row in rows:
-        cells = (
-            str(row[name]).ljust(width) for name, width in zip(("case", "found", "simulated"), widths, strict=True)
-        )
+        cells = (str(row[name]).ljust(width) for name, width in widths.items())
         print(f"{row['part']:12}{'  '.join(cells)}  {'differs' if row['differs'] else ''}".rstrip())
         if row.get("says") and row["differs"]:
             print(f"{'':12}it says: {row['says']}")
