@@ -60,8 +60,8 @@ class Place:
         from embexp.strategies import tpu, tpu_address
 
         if self.address is None:
-            settings = {"embedding_feature": self.feature, "sparse_cores": self.sparse_cores}
-            with embexp.tpu_simulator(self.cores, **settings) as strategy:
+            simulated = embexp.tpu_simulator(self.cores, embedding_feature=self.feature, sparse_cores=self.sparse_cores)
+            with simulated as strategy:
                 yield strategy
         else:
             address = tpu_address.check(self.address, None, None, 5.0)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.tpu import tpu_embedding_v3_utils
 
 from embexp.strategies.tpu import reported
 from tests.strategies.simulation.reference import RULES, Ids
-from tests.strategies.tpu_fixtures.test_sparse_cores import rows_of
 
 api = tf.tpu.experimental.embedding
 ROWS, DIM, SAMPLES = 11, 3, 4
@@ -75,7 +75,7 @@ def train(strategy: Any, rule: str, combiner: str, kind: str, batches: Sequence[
         embedding.apply_gradients({"seen": tf.constant(GRADIENT)}, kept)
         return found["seen"]
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def step(ids: Any, weights: Any) -> Any:
         own = strategy.experimental_distribute_values_from_function(
             lambda context: (ids[context.replica_id_in_sync_group], weights[context.replica_id_in_sync_group])
@@ -94,3 +94,18 @@ def train(strategy: Any, rule: str, combiner: str, kind: str, batches: Sequence[
         return found, {slot: rows_of(embedding, "items", slot) for slot in slots}
     embedding._retrieve_variables()
     return found, {slot: embedding._variables["items"][slot].variables[0].numpy() for slot in slots}
+
+
+def rows_of(embedding: Any, name: str, slot: str = "parameters") -> np.ndarray:
+    """All rows of a table in their order, by TensorFlow's own function."""
+    layout = embedding.embedding_layouts[name]
+    parts = [part.numpy() for part in embedding.variables[layout.stacked_table_name][slot].values]
+    whole = tpu_embedding_v3_utils.unshuffle_from_sc_to_cpu(
+        tf.constant(np.concatenate(parts)),
+        layout.num_sparse_cores,
+        layout.sparse_core_shard_row_offset,
+        layout.unsharded_padded_shape[0] // layout.num_sparse_cores,
+        layout.sparse_core_shard_rotation,
+    )
+    rows: np.ndarray = whole.numpy()[: layout.unsharded_shape[0], : layout.unsharded_shape[1]]
+    return rows
