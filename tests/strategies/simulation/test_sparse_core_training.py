@@ -55,3 +55,15 @@ def test_every_input_trains_as_in_float64_and_as_on_the_first_generation(rule: s
     for slot, values in exact.slots.items():
         np.testing.assert_allclose(tables[slot], values, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(tables[slot], others[slot], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["SGD", "Adam"])
+def test_bits_are_those_of_any_number_of_sparse_cores(rule: str) -> None:
+    """Of one id a vector: the gradients of a row are summed in the order of samples, wherever the row is."""
+    batches = [[[[(number % 3, 1.0)] for number in range(step, step + SAMPLES)] for _ in range(2)] for step in range(3)]
+    found, tables = train("V2", rule, "sum", "dense", batches, 1)
+    for cores in (2, 4):
+        others, moved = train("V2", rule, "sum", "dense", batches, cores)
+        np.testing.assert_array_equal(others, found)
+        for slot, values in tables.items():
+            assert moved[slot].tobytes() == values.tobytes()
