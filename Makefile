@@ -27,7 +27,7 @@ BITS ?=
 TORTURE ?= kills
 
 COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra dev \
-  --extra estimator --extra tracking --extra sweeps --extra bench --extra docs --extra index --extra remote pyproject.toml
+  --extra estimator --extra tracking --extra sweeps --extra bench --extra docs --extra index --extra keras --extra remote pyproject.toml
 
 .PHONY: interpreter run wheel test test-fast test-thorough fuzz torture check types size bits graph format bench docs notebooks pictures lock clean help
 

@@ -12,6 +12,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as Rich
 
+from embexp.cli import sparse_core_plan
+from embexp.cli.sparse_core_plan import SparseCorePlan
 from embexp.cli.stages import show_stages
 from embexp.data.sources.source import source_of
 from embexp.errors import plural
@@ -63,6 +65,7 @@ class Plan:
         sizes: what steps and evaluations take, where the graph decides it, and what workers exchange; empty until the
             data is read.
         shares: by table and split, how many values have a row of their own; none until the data is read.
+        sparse_cores: its tables on SparseCores; None without some, or where only the data tells the numbers of rows.
     """
 
     requested: RunSpec
@@ -74,17 +77,14 @@ class Plan:
     run_id: str | None = None
     sizes: Sequence[str] = ()
     shares: Shares = field(default_factory=dict)
+    sparse_cores: SparseCorePlan | None = None
 
 
 def from_spec(spec: RunSpec) -> Plan:
     """The plan without the data; reads only the headers of pretrained files."""
-    return Plan(
-        spec,
-        spec,
-        aligned.known_rows(spec),
-        aligned.known_dims(spec.pretrained, spec.tables),
-        warnings=doubtful_settings(spec),
-    )
+    rows, dims = aligned.known_rows(spec), aligned.known_dims(spec.pretrained, spec.tables)
+    layout = sparse_core_plan.plan(spec, rows, dims)
+    return Plan(spec, spec, rows, dims, warnings=doubtful_settings(spec), sparse_cores=layout)
 
 
 def from_prepared(prepared: Prepared) -> Plan:
@@ -101,6 +101,7 @@ def from_prepared(prepared: Prepared) -> Plan:
         prepared.run_id,
         [*prepared.spec.task.memory_lines(prepared.spec, prepared.data), *_exchange_lines(prepared)],
         prepared.data.shares,
+        sparse_core_plan.plan(tables.spec, tables.rows, dims, tables.policies, prepared),
     )
 
 
@@ -178,6 +179,8 @@ def _show(plan: Plan, console: Console) -> None:
     console.print(_tables(plan, console))
     say(console)
     console.print(_features(plan, console))
+    if plan.sparse_cores is not None:
+        plan.sparse_cores.show(console)
     if any(share.count for of in plan.shares.values() for share in of.values()):
         say(console)
         console.print(shares_table(plan.shares, console))

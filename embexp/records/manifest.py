@@ -73,8 +73,9 @@ _OF_A_MACHINE = (
     *("address", "zone", "project", "timeout_seconds", "initialization_seconds"),
     *("intra_op_threads", "inter_op_threads", "pieces", "onednn", "reproducible"),
     *("addresses", "start_seconds", "silence_seconds", "restarts"),
+    *("max_ids_per_table", "max_unique_ids_per_table", "max_ids_per_chip_per_sample"),
 )
-"""Settings of a strategy that change no result: how a TPU or workers are found, and numbers of threads.
+"""Settings of a strategy that change no result: how a TPU or workers are found, threads, and room for ids.
 
 Pieces and kernels do change last bits, as sums of float32 depend on their order. But it is those really used that
 count.

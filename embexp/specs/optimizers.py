@@ -165,7 +165,9 @@ class _TableOptimizer(Choice):
         if spec.strategy.sparse_cores_wanted:
             for setting, value in self.beyond_sparse_cores.items():
                 rule = "TPUEmbeddingV2 of TensorFlow, which moves rows on SparseCores, has no such setting"
-                yield CombinationFault(f"{scope.path}.{setting}", value, rule, "leave it unset, or set strategy=cpu")
+                unset = {"weight_decay_factor": "set it to 0", "lazy_adam": "set it to true"}
+                remedy = f"{unset.get(setting, 'set it to null')}, or set strategy=cpu"
+                yield CombinationFault(f"{scope.path}.{setting}", value, rule, remedy)
 
     @property
     def beyond_sparse_cores(self) -> dict[str, str]:
@@ -200,6 +202,10 @@ class SGD(_TableOptimizer):
     implementation = "embexp.tables.optimizers:sgd"
     tensorflow = "SGD"
     learning_rate: Positive = 0.01
+
+
+FROZEN_ROWS_OPTIMIZER = SGD(learning_rate=1.0)
+"""The optimizer of frozen rows on a TPU, where their gradients are zeros."""
 
 
 class Adagrad(_TableOptimizer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -15,6 +16,7 @@ from embexp.specs.base import (
     BY_KIND,
     BlockRows,
     Choice,
+    Count,
     DeviceCount,
     Positive,
     Restarts,
@@ -27,6 +29,7 @@ from embexp.specs.base import (
 from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
 from embexp.specs.running import RuntimeKind
+from embexp.specs.sparse_cores import MOST_CORES, Chips, Limits
 from embexp.specs.tables import Storage
 from embexp.specs.tasks import Compared
 
@@ -195,11 +198,27 @@ class _OwnMemory(_Threads):
     fixed_batch: ClassVar[bool] = True
     embedding_feature: EmbeddingFeature = EmbeddingFeature.AUTO
     """The TPU's embedding hardware: V1, V2 (SparseCores), or auto, whatever the TPU reports."""
+    max_ids_per_table: Count | None = None
+    """Ids that a SparseCore may send to another one for a stack of tables in a step; null: as many as fit."""
+    max_unique_ids_per_table: Count | None = None
+    """Distinct ones of these ids; null: as many as fit."""
+    max_ids_per_chip_per_sample: Count | None = None
+    """Places for ids in a chip's memory, for each vector of a stack; null: one for each id, 64 for each bag of ids."""
 
     @property
     def sparse_cores_wanted(self) -> bool:
         """Whether tables must be on SparseCores."""
         return self.embedding_feature is EmbeddingFeature.V2
+
+    @property
+    def limits(self) -> Limits:
+        """How many ids of a step SparseCores have room for."""
+        return Limits(self.max_ids_per_table, self.max_unique_ids_per_table, self.max_ids_per_chip_per_sample)
+
+    @property
+    def chips(self) -> Chips | None:
+        """The chips with SparseCores; None: there are none, or their number is unknown until the TPU is connected."""
+        return None
 
     @property
     def shares(self) -> int | None:
@@ -246,7 +265,7 @@ class TPUSimulator(_OwnMemory):
     hosts: DeviceCount = 1
     """Number of hosts that share the cores."""
     sparse_cores: DeviceCount = 4
-    """SparseCores of each core's chip, a power of two; only V2 has some."""
+    """SparseCores of each core's chip, 1, 2 or 4; only V2 has some."""
     pipeline_execution_with_tensor_core: bool = False
     """Look up rows one step late, as a TPU with this setting may; V2 does not simulate it."""
 
@@ -255,8 +274,8 @@ class TPUSimulator(_OwnMemory):
         if self.cores % self.hosts:
             rule = f"hosts have the same number of cores, and {self.hosts} hosts can't share {self.cores} cores equally"
             raise broken(rule, "cores", "hosts")
-        if self.sparse_cores & (self.sparse_cores - 1):
-            rule = f"a chip has 1, 2, 4, … SparseCores, and {self.sparse_cores} is no power of two"
+        if self.sparse_cores not in (1, 2, MOST_CORES):
+            rule = f"TensorFlow takes 1, 2 or 4 SparseCores of a chip, and not {self.sparse_cores}"
             raise broken(rule, "sparse_cores")
         if self.sparse_cores_wanted and self.cores & (self.cores - 1):
             rule = f"the number of all SparseCores must be a power of two, so {self.cores} cores can't have some each"
@@ -269,9 +288,14 @@ class TPUSimulator(_OwnMemory):
         return self.cores
 
     @property
+    def chips(self) -> Chips | None:
+        """A chip for each core, with V2."""
+        return Chips(self.cores, self.sparse_cores) if self.sparse_cores_wanted else None
+
+    @property
     def shares(self) -> int:
         """Number of SparseCores, or of cores without some."""
-        return self.cores * (self.sparse_cores if self.sparse_cores_wanted else 1)
+        return self.cores if self.chips is None else self.chips.partitions
 
     @property
     def described(self) -> str:
@@ -398,6 +422,7 @@ def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored | MultiWorker) -> It
 def _tpu_faults(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     yield from where_known(
         _batches(spec, strategy),
+        _limits(spec, strategy),
         for_each(lambda: spec.tables, lambda name: _layout(spec, strategy, name)),
         _mapped(spec, strategy),
         _schedules(spec, strategy),
@@ -423,6 +448,17 @@ def _batches(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
         setting = "strategy.sparse_cores" if strategy.sparse_cores_wanted else "strategy.cores"
         remedy = f"set it to {near}, or {setting} to a number that divides it"
         yield CombinationFault("train.batch_size", str(batch), rule, remedy)
+
+
+def _limits(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
+    simulated_first = strategy.simulated and strategy.embedding_feature is EmbeddingFeature.AUTO
+    if simulated_first or strategy.embedding_feature is EmbeddingFeature.V1:
+        for name, limit in asdict(strategy.limits).items():
+            if limit is not None:
+                of = strategy.embedding_feature.value
+                rule = f"only SparseCores (V2) have a limit of ids, and strategy.embedding_feature is {of}"
+                remedy = "set it to null, or strategy.embedding_feature=V2"
+                yield CombinationFault(f"strategy.{name}", str(limit), rule, remedy)
 
 
 def _layout(spec: RunSpec, strategy: _OwnMemory, name: str) -> Iterator[CombinationFault]:

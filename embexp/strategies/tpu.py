@@ -17,6 +17,7 @@ import tensorflow as tf
 from embexp.errors import RunError
 from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
+from embexp.specs.sparse_cores import Limits
 from embexp.specs.strategies import TPU, EmbeddingFeature, TPUSimulator
 from embexp.specs.tables import Feature
 from embexp.strategies import tpu_address
@@ -28,6 +29,7 @@ from embexp.training.step import ReplicaBatch, relations_of
 
 Connection = AbstractContextManager[Any]
 """A context that gives a `tf.distribute.TPUStrategy`."""
+_UNLIMITED = Limits()
 _NOTE = (
     "strategy tpu_simulator is a simulation: this is what a TPU learns, computed by this machine's processor;"
     " throughput and step time are not those of a TPU"
@@ -54,6 +56,7 @@ class TPUStrategy(Replicated):
         devices: Sequence[str],
         *,
         wanted: EmbeddingFeature = EmbeddingFeature.AUTO,
+        limits: Limits = _UNLIMITED,
         pipelined: bool = False,
         notes: Sequence[str] = (),
     ) -> None:
@@ -63,9 +66,11 @@ class TPUStrategy(Replicated):
             name: the TPU's name in errors.
             connect: makes the context in which the TPU is connected.
             wanted: the embedding hardware that the TPU must have.
+            limits: of a step's ids on SparseCores.
             pipelined: see above.
         """
-        self._name, self._connect, self._wanted, self._strategy = name, connect, wanted, None
+        self._name, self._connect, self._wanted, self._limits = name, connect, wanted, limits
+        self._strategy: Any = None
         self._backend: TPUBackend | None = None
         self.devices, self.notes, self.pipelined = tuple(devices), tuple(notes), pipelined
 
@@ -161,7 +166,7 @@ class TPUStrategy(Replicated):
             step=counter,
             total_steps=total_steps,
             pipelined=self.pipelined,
-            sparse_cores=sparse_cores,
+            sparse_cores=self._limits if sparse_cores else None,
         )
         self._backend = backend
         return Embeddings(tables, backend, backend.load, backend.embedding)
@@ -239,6 +244,7 @@ def build_tpu(spec: TPU, *, traced: bool) -> TPUStrategy:
         lambda: contextlib.nullcontext(strategy),
         strategy.extended.worker_devices,
         wanted=spec.embedding_feature,
+        limits=spec.limits,
         pipelined=spec.pipeline_execution_with_tensor_core,
     )
 
@@ -322,6 +328,7 @@ def build_simulator(spec: TPUSimulator, *, traced: bool) -> TPUStrategy:
         "strategy=tpu_simulator",
         simulated,
         devices,
+        limits=spec.limits,
         pipelined=spec.pipeline_execution_with_tensor_core,
         notes=(_NOTE,),
     )

@@ -18,7 +18,6 @@ Converts tables and features to TensorFlow's own objects, `tf.tpu.experimental.e
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,14 +25,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.optimizers import FROZEN_ROWS_OPTIMIZER, TableOptimizer
+from embexp.specs.sparse_cores import Limits
 from embexp.specs.tables import Combiner, Feature
 from embexp.system import arrays
 from embexp.system.arrays import Rows
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences, check, check_names, occurrences, without_autograph
 from embexp.tables.tpu_memory import HostCopies, Memory, OnSparseCores
-from embexp.tables.tpu_tables import FROZEN_ROWS_OPTIMIZER, DeviceTable, TPUTable, check_normal
+from embexp.tables.tpu_tables import DeviceTable, TPUTable, check_normal
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class TPUBackend:
         step: Any,
         total_steps: int,
         pipelined: bool = False,
-        sparse_cores: bool = False,
+        sparse_cores: Limits | None = None,
     ) -> None:
         """Sets the TPU up: creates its variables, or those of its hosts, and fills them.
 
@@ -164,7 +164,7 @@ class TPUBackend:
             total_steps: length of the run, for schedules that end with it.
             pipelined: look up a step's rows while the step before is computed: faster, but each step sees the rows
                 of one step earlier.
-            sparse_cores: whether the TPU keeps tables on SparseCores.
+            sparse_cores: limits of a TPU that keeps tables on SparseCores; None: it has none.
 
         Raises:
             RunError: the TPU was set up for embeddings before, or SparseCores can't do what is asked for.
@@ -177,21 +177,21 @@ class TPUBackend:
         replicas = strategy.num_replicas_in_sync
         self._features = {name: _of_one_replica(name, feature, replicas) for name, feature in features.items()}
         self._forms = {
-            name: _input_form(name, feature, tables[feature.table], inputs[name], sequences=not sparse_cores)
+            name: _input_form(name, feature, tables[feature.table], inputs[name], sequences=sparse_cores is None)
             for name, feature in self._features.items()
         }
         self._step = step
         with strategy.scope():
-            configs = self._configs(total_steps, filled=not sparse_cores)
+            configs = self._configs(total_steps, filled=sparse_cores is None)
             self._memory: Memory = (
-                OnSparseCores(strategy, configs, self._single(), pipelined=pipelined)
-                if sparse_cores
-                else HostCopies(strategy, configs, self._shapes(), pipelined=pipelined)
+                HostCopies(strategy, configs, self._shapes(), pipelined=pipelined)
+                if sparse_cores is None
+                else OnSparseCores(strategy, configs, self._single(), sparse_cores, pipelined=pipelined)
             )
         self.embedding = self._memory.embedding
         for table in tables.values():
             table.attach({each.name: self._memory.shards(each.name) for each in table.device_tables}, self.retrieve)
-        if sparse_cores:
+        if sparse_cores is not None:
             self._fill()
         self._retrieved_at: int | None = self._now()
 
@@ -317,10 +317,7 @@ class TPUBackend:
 
     def _single(self) -> dict[str, bool]:
         """Whether each vector has one id at most, by the TPU's feature."""
-        return {
-            key: self._forms[name].dense or self._features[name].max_sequence_length > 0 or self._forms[name].several
-            for name, key, _ in self._by_device_table()
-        }
+        return {key: self._forms[name].single for name, key, _ in self._by_device_table()}
 
     def _fill(self) -> None:
         """Assigns the initial values of all tables."""
@@ -413,23 +410,20 @@ class TPUInput:
         output: shape of the feature's activations on one replica, without dim.
         as_is: the TPU takes the ragged input unchanged, with the feature's own settings; else each row of the converted
             input is one row of the result.
+        single: whether each vector of the result has one id at most.
         rows: number of rows of the input.
     """
 
     output: tuple[int, ...]
     as_is: bool
     dense: bool
+    single: bool
     rows: int
 
     @property
     def enqueued(self) -> Any:
         """The shape for `TPUEmbedding.build`, which drops the last dimension."""
         return tf.TensorShape([*self.output, 1])
-
-    @property
-    def several(self) -> bool:
-        """Whether a row of the input has several vectors."""
-        return math.prod(self.output) != self.rows
 
 
 def _input_form(name: str, feature: Feature, table: TPUTable, spec: Any, *, sequences: bool) -> TPUInput:
@@ -460,7 +454,8 @@ def _input_form(name: str, feature: Feature, table: TPUTable, spec: Any, *, sequ
     of_rows = output.num_elements() == shape[0]
     taken = not feature.max_sequence_length if of_rows else sequences
     bags = isinstance(spec, tf.RaggedTensorSpec) and taken
-    return TPUInput(tuple(output.as_list()), whole and bags, whole and dense, shape[0])
+    single = dense or feature.max_sequence_length > 0 or not of_rows
+    return TPUInput(tuple(output.as_list()), whole and bags, whole and dense, single, shape[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from embexp.errors import RunError
+from embexp.specs.sparse_cores import Chips, Limits, Vectors, settle
 from embexp.system import arrays
 from embexp.tables.variables import TableVariable, gather_rows, scatter_rows
-
-_BAG = 64
-"""Ids of a vector, on average over a chip's vectors, for which a SparseCore has memory, as is TensorFlow's default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,15 +143,14 @@ class OnSparseCores:
     """Tables on the SparseCores of a TPU; a `Memory`."""
 
     def __init__(
-        self, strategy: Any, configs: Mapping[str, Any], single: Mapping[str, bool], *, pipelined: bool
+        self, strategy: Any, configs: Mapping[str, Any], single: Mapping[str, bool], limits: Limits, *, pipelined: bool
     ) -> None:
         """Makes the tables, full of zeros.
-
-        The limits of ids are such that no step exceeds them unless the memory of a chip is too small for it.
 
         Args:
             configs: `FeatureConfig` by feature, each with an `output_shape`.
             single: whether each vector of a feature has one id at most.
+            limits: of a step's ids.
 
         Raises:
             RunError: the SparseCores of a chip can't share the vectors of a feature equally.
@@ -162,18 +159,25 @@ class OnSparseCores:
         self._prepared: list[Any] = []
         self._kept: Any = None
         cores = int(strategy.extended.tpu_hardware_feature.num_embedding_devices_per_chip)
-        for name, config in configs.items():
-            if (vectors := math.prod(config.output_shape)) % cores:
+        vectors = {
+            name: Vectors(config.table.name, math.prod(config.output_shape), single[name])
+            for name, config in configs.items()
+        }
+        for name, own in vectors.items():
+            if own.count % cores:
                 raise RunError(
-                    f"feature {name!r}: each chip has {vectors} vectors of it, and its {cores} SparseCores can't share"
-                    f" them equally; choose a batch size of which each replica's part is a multiple of {cores}"
+                    f"feature {name!r}: each chip has {own.count} vectors of it, and its {cores} SparseCores can't"
+                    f" share them equally; choose a batch size of which each replica's part is a multiple of {cores}"
                 )
         make = functools.partial(
             tf.tpu.experimental.embedding.TPUEmbeddingV2, configs, pipeline_execution_with_tensor_core=pipelined
         )
-        stacks = {table: layout.stacked_table_name for table, layout in make().embedding_layouts.items()}
-        limits = _limits(configs, single, stacks, cores, strategy.num_replicas_in_sync * cores)
-        self.embedding = make(sparse_core_embedding_config=limits)
+        stacks: defaultdict[str, list[str]] = defaultdict(list)
+        for table, layout in make().embedding_layouts.items():
+            stacks[layout.stacked_table_name].append(table)
+        settled = settle(limits, vectors.values(), stacks, Chips(strategy.num_replicas_in_sync, cores))
+        config = tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig(**asdict(settled))
+        self.embedding = make(sparse_core_embedding_config=config)
         self.embedding.build()
 
     def enqueue(self, replica: int, ids: Any, weights: Any, *, training: bool) -> None:
@@ -220,29 +224,3 @@ class OnSparseCores:
         """Nothing to do."""
 
     load = retrieve
-
-
-def _limits(
-    configs: Mapping[str, Any], single: Mapping[str, bool], stacks: Mapping[str, str], cores: int, partitions: int
-) -> Any:
-    """A `SparseCoreEmbeddingConfig` with room for all ids of a step.
-
-    Args:
-        stacks: the stacked table of each table.
-        cores: SparseCores of each chip.
-        partitions: SparseCores of all chips.
-    """
-    vectors: Counter[str] = Counter()
-    ids: Counter[str] = Counter()
-    for name, config in configs.items():
-        count, stack = math.prod(config.output_shape), stacks[config.table.name]
-        vectors[stack] += count
-        ids[stack] += count * (1 if single[name] else _BAG)
-    # Each partition begins at a multiple of 8 places.
-    places = {stack: -(-(ids[stack] + 8 * cores * partitions) // count) for stack, count in vectors.items()}
-    of_core = {stack: count // cores for stack, count in ids.items()}
-    return tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig(
-        max_ids_per_chip_per_sample=-(-max(places.values()) // 8) * 8,
-        max_ids_per_table=of_core,
-        max_unique_ids_per_table=of_core,
-    )

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.errors import RunError
-from embexp.specs.optimizers import SGD, TableOptimizer
+from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.arrays import Rows, SomeRows
@@ -26,9 +26,6 @@ from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.split import split_index
 from embexp.tables.tpu_memory import Shards
 from embexp.tables.variables import ReadableTable, TableVariable, WritableRows, flags_of_rows, variable_over
-
-FROZEN_ROWS_OPTIMIZER = SGD(learning_rate=1.0)
-"""The optimizer of frozen rows, whose gradients are zeros."""
 
 
 class TPUTable(ReadableTable):

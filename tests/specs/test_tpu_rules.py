@@ -105,14 +105,23 @@ def test_sparse_cores_share_batches_equally() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("strategy.sparse_cores=3", "a chip has 1, 2, 4, … SparseCores, and 3 is no power of two"),
+        ("strategy.sparse_cores=8", "TensorFlow takes 1, 2 or 4 SparseCores of a chip, and not 8"),
         ("strategy.cores=3", "the number of all SparseCores must be a power of two, so 3 cores can't have some each"),
         ("strategy.embedding_feature=V3", "V1"),
     ],
 )
-def test_sparse_cores_are_a_power_of_two(override: str, words: str) -> None:
+def test_numbers_of_sparse_cores(override: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         embexp.compose(["strategy=tpu_simulator", V2, override, "train.batch_size=1536"])
+
+
+def test_only_sparse_cores_have_limits() -> None:
+    limit = "strategy.max_ids_per_table=64"
+    [(path, rule)] = faults(limit)
+    assert path == "strategy.max_ids_per_table"
+    assert rule == "only SparseCores (V2) have a limit of ids, and strategy.embedding_feature is auto"
+    assert faults(limit, V2) == faults(limit, strategy="tpu") == []
+    assert [path for path, _ in faults(limit, "strategy.embedding_feature=V1", strategy="tpu")] == [path]
 
 
 def test_an_evaluation_ranks_all_entities() -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 import embexp
 from embexp.errors import RunError, VocabularyError
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, Adam, PiecewiseSchedule
+from embexp.specs.sparse_cores import Limits
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import optimizers as rules
 from embexp.tables.checkpointing import TableCheckpoint
@@ -104,7 +105,8 @@ def on_tpu(
         optimizer=optimizer or SGD(learning_rate=0.5),
         frozen_rows=frozen_rows,
     )
-    options["sparse_cores"] = strategy.extended.tpu_hardware_feature.num_embedding_devices_per_chip > 0
+    if strategy.extended.tpu_hardware_feature.num_embedding_devices_per_chip:
+        options["sparse_cores"] = Limits()
     backend = TPUBackend(strategy, {"t": table}, {"f": feature}, {"f": spec}, step=step, total_steps=STEPS, **options)
     return backend, table, step
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 import embexp
 from embexp.errors import RunError, VocabularyError
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, PiecewiseSchedule
+from embexp.specs.sparse_cores import Limits
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.tpu_backend import TPUBackend
@@ -126,7 +127,7 @@ def test_tables_of_one_optimizer_and_width_are_stacked() -> None:
         tables = {name: TPUTable(name, Recorded(rows), ROWS, DIM, optimizer=SGD()) for name, rows in sources.items()}
         features = {name: Feature(table=name) for name in tables}
         backend = TPUBackend(
-            strategy, tables, features, dict.fromkeys(tables, SPEC), step=step, total_steps=1, sparse_cores=True
+            strategy, tables, features, dict.fromkeys(tables, SPEC), step=step, total_steps=1, sparse_cores=Limits()
         )
         assert list(backend.embedding.embedding_tables) == ["a_b"]
         for name, rows in sources.items():
@@ -144,6 +145,6 @@ def test_an_id_outside_its_table_is_named() -> None:
 
 
 def test_sparse_cores_share_the_vectors_of_a_chip() -> None:
-    words = "each chip has 4 vectors of it, and its 8 SparseCores can't share them equally"
-    with on_sparse_cores(1, 8) as strategy, pytest.raises(RunError, match=words):
-        on_tpu(strategy, Feature(table="t"), SPEC)
+    words = "each chip has 6 vectors of it, and its 4 SparseCores can't share them equally"
+    with on_sparse_cores() as strategy, pytest.raises(RunError, match=words):
+        on_tpu(strategy, Feature(table="t"), tf.TensorSpec([6], tf.int64))

@@ -36,6 +36,7 @@ from tensorflow.python.tpu import (
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow.python.util import nest, variable_utils
 
+from embexp.specs.sparse_cores import MOST_CORES
 from embexp.strategies.simulation import replicas
 from embexp.strategies.simulation.engine import Engine
 from embexp.strategies.simulation.sparse_cores import SparseCores
@@ -276,8 +277,8 @@ def tpu_simulator(
         raise ValueError(f"a TPU has at least 1 core and 1 host, got cores={cores}, hosts={hosts}")
     if embedding_feature not in _FEATURES:
         raise ValueError(f"embedding_feature is one of {', '.join(_FEATURES)}, got {embedding_feature!r}")
-    if sparse_cores < 1 or sparse_cores & (sparse_cores - 1):
-        raise ValueError(f"a chip has 1, 2, 4, … SparseCores, got sparse_cores={sparse_cores}")
+    if sparse_cores not in (1, 2, MOST_CORES):
+        raise ValueError(f"TensorFlow takes 1, 2 or 4 SparseCores of a chip, got sparse_cores={sparse_cores}")
     if _inside:
         raise RuntimeError("this is inside another tpu_simulator; a process has one TPU")
     devices = SimulatedDevices(hosts, cores, _hardware(embedding_feature, sparse_cores))

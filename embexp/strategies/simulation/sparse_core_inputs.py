@@ -243,8 +243,12 @@ def _begins(*keys: np.ndarray) -> np.ndarray:
 
 
 def _sums(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """The sum of each run of values, whose begins are given."""
-    return values if len(begins) == len(values) else np.add.reduceat(values, begins)
+    """The sum of each run of values, whose begins are given: float32, rounded once."""
+    if len(begins) == len(values):
+        return values
+    return np.bincount(np.repeat(np.arange(len(begins)), np.diff(begins, append=len(values))), values).astype(
+        np.float32
+    )
 
 
 def _scales(combiner: str, samples: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray | None:

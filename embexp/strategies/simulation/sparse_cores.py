@@ -428,7 +428,7 @@ class _Call:
     whose own operations are then left out of the graph, as nothing reads their results.
     """
 
-    compute: Callable[..., list[Any]]
+    compute: functools.partial[list[Any]]
     tensors: Sequence[Any]
 
     def leaves(self) -> dict[int, Any]:
@@ -512,7 +512,64 @@ def _packed(
     places = [settings["max_ids_per_chip_per_sample"] * settings["sample_count_per_sc"] * cores]
     memory = [(tf.int32, places), (tf.int32, places), (tf.float32, places)]
     results = [(tf.int32, pointers), *memory, *[(tf.int32, [])] * 3]
-    return _in_numpy(sparse_core_inputs.packed, given, {**settings, "num_sc_per_chip": cores}, results)
+    settings = {**settings, "num_sc_per_chip": cores}
+    in_numpy = functools.partial(_in_numpy, sparse_core_inputs.packed, given, settings, results)
+    library = None if tf.executing_eagerly() else native.library("sparse_cores")
+    if library is None or (chip := _whole_chip(given, settings)) is None:
+        return in_numpy()
+    done, *found = library.embexp_pack_for_sparse_cores(**chip)
+    shaped = [tf.ensure_shape(tensor, shape) for tensor, (_, shape) in zip(found, results, strict=True)]
+    return tf.cond(done, lambda: shaped, in_numpy)
+
+
+def _whole_chip(given: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The arguments of the fused operation that makes the arguments of `packed` from a chip's ids, and packs them.
+
+    Returns:
+        None where the arguments are made in another way than TensorFlow's `TPUEmbeddingV2` makes them.
+    """
+    cores, splits = settings["num_sc_per_chip"], given[-1]
+    made = _made(given[:-1])
+    sorting = [call for call, _ in made[:cores]]
+    in_order = made == [(call, index) for index in range(4) for call in sorting]
+    if tf.get_static_value(splits) != 0 or not in_order or any(not _is(call, "sorted_occurrences") for call in sorting):
+        return None
+    parts = [_made(call.tensors) for call in sorting]
+    features = [call for call, _ in parts[0][: len(parts[0]) // 3]]
+    wanted = [
+        [(call, column * cores + core) for column in range(3) for call in features] for core in range(len(sorting))
+    ]
+    if parts != wanted or any(not _is(call, "coordinates") for call in features):
+        return None
+    features.sort(key=lambda call: call.compute.keywords["col_offset"])
+    of = {name: [call.compute.keywords[name] for call in features] for name in features[0].compute.keywords}
+    limits = sorting[0].compute.keywords
+    return {
+        **{name: [call.tensors[n] for call in features] for n, name in enumerate(("places", "ids", "weights"))},
+        "combiners": of["combiner"],
+        "sample_counts": of["sample_count"],
+        "sample_offsets": of["row_offset"],
+        "row_offsets": of["col_offset"],
+        "rotations": of["col_shift"],
+        "cores": cores,
+        "partitions": settings["num_replica"] * cores,
+        "samples_of_core": settings["sample_count_per_sc"],
+        "limits": [
+            limits["max_ids_per_sparse_core"],
+            limits["max_unique_ids_per_sparse_core"],
+            settings["max_ids_per_chip_per_sample"] * settings["sample_count_per_sc"] * cores,
+            settings["max_minibatches_per_sc"] * cores,
+        ],
+    }
+
+
+def _made(tensors: Sequence[Any]) -> list[tuple[Any, int]]:
+    """The call of which each tensor is a result, and the number of the result; None, -1: of none."""
+    return [getattr(tensor, "simulated_call", (None, -1)) for tensor in tensors]
+
+
+def _is(call: _Call | None, name: str) -> bool:
+    return call is not None and call.compute.func is getattr(sparse_core_inputs, name)
 
 
 def _copied(*, tensors: Sequence[Any], unpadded_sizes: Any = None) -> list[Any]:

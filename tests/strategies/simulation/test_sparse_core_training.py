@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as draw
 
 import embexp
+from tests.strategies.simulation import programs
+from tests.strategies.simulation.programs import COMBINERS, DIM, GRADIENT, KINDS, ROWS, SAMPLES, of_kind
 from tests.strategies.simulation.reference import RULES, Ids, Table
-from tests.strategies.tpu_fixtures.test_sparse_cores import rows_of
 from tests.thoroughness import examples
 
-api = tf.tpu.experimental.embedding
-ROWS, DIM, SAMPLES, STEPS = 11, 3, 4, 2
-COMBINERS = ("sum", "mean", "sqrtn")
-KINDS = ("dense", "ragged", "ragged with weights", "sparse", "sparse with weights")
+STEPS = 2
 LISTS = draw.lists(
     draw.lists(draw.tuples(draw.integers(0, ROWS - 1), draw.sampled_from([0.5, 1.0, 2.0])), max_size=5),
     min_size=SAMPLES,
@@ -28,78 +24,9 @@ LISTS = draw.lists(
 """For each sample ids with weights; ids repeat, and samples may have none."""
 
 
-def of_kind(kind: str, lists: Ids) -> Ids:
-    """One id for each sample where ids are dense, and weights of 1 where there are none."""
-    if kind == "dense":
-        return [[(one[0][0] if one else 0, 1.0)] for one in lists]
-    return lists if "weights" in kind else [[(number, 1.0) for number, _ in one] for one in lists]
-
-
-def as_tensors(kind: str, lists: Ids) -> tuple[Any, Any]:
-    """Ids, and weights or None."""
-    numbers, weights = ([[each[part] for each in one] for one in lists] for part in (0, 1))
-    if kind == "dense":
-        return tf.constant([one[0] for one in numbers], tf.int32), None
-    ids = tf.RaggedTensor.from_row_lengths(
-        tf.constant(list(itertools.chain(*numbers)), tf.int32), [len(one) for one in numbers]
-    )
-    own = ids.with_values(tf.constant(list(itertools.chain(*weights)), tf.float32))
-    if kind.startswith("sparse"):
-        ids, own = (tf.sparse.reorder(each.to_sparse()) for each in (ids, own))
-    return ids, own if "weights" in kind else None
-
-
-def optimizer_of(name: str) -> Any:
-    rule = RULES[name]
-    return getattr(api, name)(rule.rate, **rule.own)
-
-
 def train(feature: str, rule: str, combiner: str, kind: str, batches: list[list[Ids]], sparse_cores: int) -> Any:
-    """Activations by step and replica, and the table and its slots after all steps.
-
-    The gradient of an activation is its number among all of a replica, less one half.
-    """
-    replicas = len(batches[0])
-    with embexp.tpu_simulator(cores=replicas, embedding_feature=feature, sparse_cores=sparse_cores) as strategy:
-        make = api.TPUEmbedding if feature == "V1" else api.TPUEmbeddingV2
-        with strategy.scope():
-            config = api.TableConfig(ROWS, DIM, tf.constant_initializer(0.75), combiner=combiner, name="items")
-            features = {"seen": api.FeatureConfig(config, output_shape=[SAMPLES], name="seen")}
-            embedding = make(features, optimizer_of(rule))
-            embedding.build()
-
-        def first() -> Any:
-            found = embedding.dequeue()
-            embedding.apply_gradients({"seen": tf.constant(GRADIENT)})
-            return found["seen"]
-
-        def second(ids: Any, weights: Any) -> Any:
-            found, kept = embedding({"seen": ids}, None if weights is None else {"seen": weights})
-            embedding.apply_gradients({"seen": tf.constant(GRADIENT)}, kept)
-            return found["seen"]
-
-        @tf.function(reduce_retracing=True)
-        def step(ids: Any, weights: Any) -> Any:
-            own = strategy.experimental_distribute_values_from_function(
-                lambda context: (ids[context.replica_id_in_sync_group], weights[context.replica_id_in_sync_group])
-            )
-            if feature == "V1":
-                embedding.enqueue({"seen": own[0]}, None if weights[0] is None else {"seen": own[1]}, training=True)
-                return strategy.experimental_local_results(strategy.run(first))
-            return strategy.experimental_local_results(strategy.run(second, args=own))
-
-        found = []
-        for batch in batches:
-            ids, weights = zip(*(as_tensors(kind, each) for each in batch), strict=True)
-            found.append([value.numpy() for value in step(list(ids), list(weights))])
-        slots = ["parameters", *RULES[rule].slots]
-        if feature == "V2":
-            return found, {slot: rows_of(embedding, "items", slot) for slot in slots}
-        embedding._retrieve_variables()
-        return found, {slot: embedding._variables["items"][slot].variables[0].numpy() for slot in slots}
-
-
-GRADIENT = np.arange(SAMPLES * DIM, dtype=np.float32).reshape(SAMPLES, DIM) / 4 - 0.5
+    with embexp.tpu_simulator(cores=len(batches[0]), embedding_feature=feature, sparse_cores=sparse_cores) as strategy:
+        return programs.train(strategy, rule, combiner, kind, batches)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -128,3 +55,15 @@ def test_every_input_trains_as_in_float64_and_as_on_the_first_generation(rule: s
     for slot, values in exact.slots.items():
         np.testing.assert_allclose(tables[slot], values, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(tables[slot], others[slot], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["SGD", "Adam"])
+def test_bits_are_those_of_any_number_of_sparse_cores(rule: str) -> None:
+    """Of one id a vector: the gradients of a row are summed in the order of samples, wherever the row is."""
+    batches = [[[[(number % 3, 1.0)] for number in range(step, step + SAMPLES)] for _ in range(2)] for step in range(3)]
+    found, tables = train("V2", rule, "sum", "dense", batches, 1)
+    for cores in (2, 4):
+        others, moved = train("V2", rule, "sum", "dense", batches, cores)
+        np.testing.assert_array_equal(others, found)
+        for slot, values in tables.items():
+            assert moved[slot].tobytes() == values.tobytes()

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as draw
 from tensorflow.python.tpu import tpu_embedding_v3
 from tensorflow.python.tpu.ops import gen_xla_ops
 
 import embexp
 from embexp.errors import RunError, VocabularyError
 from embexp.strategies.simulation import compilation
+from embexp.system import native
+from tests.thoroughness import examples
 
 api = tf.tpu.experimental.embedding
 ROWS, DIM, SAMPLES = 64, 8, 8
@@ -127,7 +131,10 @@ def test_the_first_generation_is_refused() -> None:
     ("settings", "words"),
     [
         ({"embedding_feature": "V3"}, "embedding_feature is one of V1, V2, UNSUPPORTED, got 'V3'"),
-        ({"embedding_feature": "V2", "sparse_cores": 3}, "a chip has 1, 2, 4, … SparseCores, got sparse_cores=3"),
+        (
+            {"embedding_feature": "V2", "sparse_cores": 3},
+            "TensorFlow takes 1, 2 or 4 SparseCores of a chip, got sparse_cores=3",
+        ),
     ],
 )
 def test_hardware_that_there_is_not(settings: Any, words: str) -> None:
@@ -232,6 +239,60 @@ def test_minibatches() -> None:
         np.testing.assert_array_equal(tokens.numpy()[[0, 1, 8, 9, 10]], [3, 5, 40, 41, 60])
         np.testing.assert_array_equal(samples.numpy()[[0, 1, 8, 9, 10]], [0, 1, 0, 1, 2])
         assert (gains.numpy()[[0, 1, 8, 9, 10]] == 1).all()
+
+
+BAG = draw.lists(
+    draw.lists(draw.tuples(draw.integers(0, 12), draw.sampled_from([0.1, 0.3, -0.7, 3.0])), max_size=6),
+    min_size=SAMPLES,
+    max_size=SAMPLES,
+)
+"""For each sample ids with weights; ids repeat, also next to each other, and samples may have none."""
+
+
+@pytest.mark.skipif(native.library("sparse_cores") is None, reason="the library was not built: no C++ compiler")
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@examples(10)
+@given(ragged=BAG, sparse=BAG, weighted=draw.booleans(), cores=draw.sampled_from([1, 2]))
+def test_the_fused_operation_packs_the_same_bits(
+    combiner: str, ragged: Any, sparse: Any, weighted: bool, cores: int
+) -> None:
+    """Of two stacked tables, one of which has features of two kinds."""
+
+    def bags(samples: Any) -> tuple[Any, Any]:
+        lengths = [len(one) for one in samples]
+        columns = [[each[part] for one in samples for each in one] for part in (0, 1)]
+        dtypes = (tf.int32, tf.float32)
+        both = [
+            tf.RaggedTensor.from_row_lengths(tf.constant(column, dtype), lengths)
+            for column, dtype in zip(columns, dtypes, strict=True)
+        ]
+        return both[0], both[1]
+
+    ids, weights = bags(ragged)
+    others, their_weights = (each.to_sparse() for each in bags(sparse))
+    inputs = {"dense": tf.range(SAMPLES), "ragged": ids, "sparse": others}
+    own = {"dense": None, "ragged": weights, "sparse": their_weights} if weighted else None
+    found = {}
+    with simulated(cores, 4) as strategy:
+        with strategy.scope():
+            tables = [
+                api.TableConfig(13, DIM, tf.zeros_initializer(), combiner=combiner, name=name) for name in ("a", "b")
+            ]
+            features = {
+                name: api.FeatureConfig(tables[name == "sparse"], output_shape=[SAMPLES], name=name) for name in inputs
+            }
+            embedding = api.TPUEmbeddingV2(features, api.SGD(0.5))
+        for library in (native.library("sparse_cores"), None):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(native, "library", lambda name, library=library: library)
+                traced = tf.function(
+                    lambda: tf.nest.map_structure(tf.identity, embedding.enqueue(inputs, own), expand_composites=True)
+                ).get_concrete_function()
+            fused = "EmbexpPackForSparseCores" in {one.type for one in traced.graph.get_operations()}
+            assert fused == (library is not None)
+            found[fused] = [part.numpy().tobytes() for part in tf.nest.flatten(traced())]
+    assert len(found[True]) > 4
+    assert found[True] == found[False]
 
 
 def test_the_number_of_an_iteration() -> None:

@@ -20,7 +20,7 @@ of the originals, with a tolerance of 1e-4; the code is our own. If an original 
 checks the values.
 
 The tests are in `tests/strategies/tpu_fixtures`. This page is generated from their list of cases, and a test
-checks that it is up to date.
+checks that it is up to date. The simulation has not been compared with a real TPU.
 
 """
 
@@ -48,10 +48,13 @@ def _variants(cases: list[Case]) -> str:
 
 def text() -> str:
     """The whole page."""
+    second = sum(case.source.startswith("tpu_embedding_v3") for case in CASES)
     counts = {outcome: sum(case.outcome is outcome for case in CASES) for outcome in Outcome}
     lines = [
         HEAD + f"{len(CASES)} cases: {counts[Outcome.PASSED]} passed, {counts[Outcome.FAILING]} failing, "
         f"{counts[Outcome.NOT_RUN]} not run.",
+        f"{second} of them are of SparseCores (`EmbeddingFeature.V2`): those in `tpu_embedding_v3_*test.py`.",
+        "The others are of the first generation of embedding hardware (`EmbeddingFeature.V1`), or of both.",
         "",
         "| original file | test | variants | cases | result | reason |",
         "|---|---|---|---|---|---|",

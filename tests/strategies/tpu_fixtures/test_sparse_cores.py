@@ -19,6 +19,7 @@ from tensorflow.python.tpu import (
 )
 
 import embexp
+from tests.strategies.simulation.programs import rows_of
 from tests.strategies.tpu_fixtures import world
 from tests.strategies.tpu_fixtures.cases import Case, original
 
@@ -77,20 +78,6 @@ def looked_up(strategy: Any, embedding: Any, batch: Any) -> Any:
         return strategy.run(lambda given: embedding(given)[0], args=(batch,))
 
     return world.on_core(strategy, step(batch))
-
-
-def rows_of(embedding: Any, name: str, slot: str = "parameters") -> np.ndarray:
-    """All rows of a table in their order, by TensorFlow's own function."""
-    layout = embedding.embedding_layouts[name]
-    parts = [part.numpy() for part in embedding.variables[layout.stacked_table_name][slot].values]
-    whole = tpu_embedding_v3_utils.unshuffle_from_sc_to_cpu(
-        tf.constant(np.concatenate(parts)),
-        layout.num_sparse_cores,
-        layout.sparse_core_shard_row_offset,
-        layout.unsharded_padded_shape[0] // layout.num_sparse_cores,
-        layout.sparse_core_shard_rotation,
-    )
-    return whole.numpy()[: layout.unsharded_shape[0], : layout.unsharded_shape[1]]
 
 
 LOOKUPS = {

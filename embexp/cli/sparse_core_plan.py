@@ -1,0 +1,263 @@
+"""What `embexp plan` says of SparseCores: stacks of tables, and how many ids of a batch come to one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from rich.console import Console
+
+from embexp.data.examples import Examples
+from embexp.errors import plural
+from embexp.runs.prepare import Prepared
+from embexp.specs.freezing import FreezeTable, NoFreeze
+from embexp.specs.optimizers import FROZEN_ROWS_OPTIMIZER, TableOptimizer, slots_of
+from embexp.specs.run import RunSpec
+from embexp.specs.sparse_cores import ALIGNMENT, Chips, Part, SettledLimits, Stack, Vectors, padded, settle, stacked
+from embexp.specs.strategies import TPU, TPUSimulator
+from embexp.specs.tables import Feature
+from embexp.system import terminal
+from embexp.system.terminal import byte_size, say
+from embexp.training.freezing.policies import TablePolicy
+
+_USUAL = Chips(4, 2)
+"""Those of a TPU v6e-4: what is planned for strategy=tpu, where only the TPU knows its own."""
+_BATCHES = 20
+
+
+@dataclass(frozen=True)
+class PartitionedIds:
+    """The most that one of some batches brings.
+
+    Attributes:
+        ids: of one SparseCore for another one; an id that a vector has several times counts once.
+        distinct: those of them that differ.
+        places: that a chip's ids take in its memory, with padding, for each of its vectors.
+    """
+
+    ids: int
+    distinct: int
+    places: int
+
+
+@dataclass(frozen=True)
+class SparseCorePlan:
+    """The tables of a run on SparseCores.
+
+    Attributes:
+        assumed: whether the TPU may have other chips.
+        limits: of a step's ids; None until the data is read.
+        ids: what batches bring, by stack; none until the data is read.
+    """
+
+    chips: Chips
+    assumed: bool
+    stacks: Sequence[Stack]
+    limits: SettledLimits | None = None
+    ids: Mapping[str, PartitionedIds] = field(default_factory=dict)
+
+    def show(self, to: Console) -> None:
+        """Prints it."""
+        table = terminal.table(
+            to,
+            ["stack"],
+            right=["rows", "width", "bytes", "padding", "rows of each", *self._counted(["ids", "distinct", "places"])],
+        )
+        for stack in self.stacks:
+            sizes = [f"{stack.rows:,}", str(stack.width), byte_size(stack.bytes), byte_size(stack.padding_bytes)]
+            of_each = f"{stack.rows // self.chips.partitions:,}"
+            table.add_row(", ".join(part.name for part in stack.parts), *sizes, of_each, *self._beside(stack.name))
+        say(to)
+        assumed = " (a TPU v6e-4; the TPU itself says what it has)" if self.assumed else ""
+        chips = plural(self.chips.count, "chip")
+        say(to, f"SparseCores: {chips} with {self.chips.cores} each{assumed}; tables with slots, in stacks")
+        to.print(table)
+        for line in self._lines():
+            say(to, line)
+
+    def _counted(self, columns: list[str]) -> list[str]:
+        return columns if self.ids else []
+
+    def _beside(self, stack: str) -> list[str]:
+        """What batches bring, of what there is room for."""
+        if (limits := self.limits) is None or not self.ids:
+            return []
+        own = self.ids[stack]
+        rooms = limits.max_ids_per_table[stack], limits.max_unique_ids_per_table[stack]
+        pairs = zip((own.ids, own.distinct, own.places), (*rooms, limits.max_ids_per_chip_per_sample), strict=True)
+        return [f"{most:,} of {room:,}" for most, room in pairs]
+
+    def _lines(self) -> Iterator[str]:
+        if (limits := self.limits) is None or not self.ids:
+            return
+        needed = {
+            "max_ids_per_table": max(each.ids for each in self.ids.values()),
+            "max_unique_ids_per_table": max(each.distinct for each in self.ids.values()),
+            "max_ids_per_chip_per_sample": max(each.places for each in self.ids.values()),
+        }
+        would_do = {name: padded(most, ALIGNMENT) for name, most in needed.items()}
+        exceeded = {
+            "max_ids_per_table": any(each.ids > limits.max_ids_per_table[name] for name, each in self.ids.items()),
+            "max_unique_ids_per_table": any(
+                each.distinct > limits.max_unique_ids_per_table[name] for name, each in self.ids.items()
+            ),
+            "max_ids_per_chip_per_sample": needed["max_ids_per_chip_per_sample"] > limits.max_ids_per_chip_per_sample,
+        }
+        yield f"ids: the most that one of {_BATCHES} batches brings from one SparseCore to another, of its limit"
+        for name in (name for name, beyond in exceeded.items() if beyond):
+            yield f"warning: strategy.{name}: batches bring more, which is an error of the step; set {would_do[name]}"
+        settings = " ".join(f"strategy.{name}={limit}" for name, limit in would_do.items())
+        yield f"enough for them: {settings}"
+
+
+def plan(
+    spec: RunSpec,
+    rows: Mapping[str, int | None],
+    dims: Mapping[str, int],
+    policies: Mapping[str, TablePolicy] | None = None,
+    prepared: Prepared | None = None,
+) -> SparseCorePlan | None:
+    """The plan of a run's tables; None without SparseCores, or where only the data tells the numbers of rows.
+
+    Args:
+        rows: by table; None where only the data decides.
+        dims: by table, as far as they are known.
+        policies: the frozen rows; None until the data is read.
+        prepared: the run with its data.
+    """
+    strategy = spec.strategy
+    if not isinstance(strategy, TPU | TPUSimulator) or not strategy.sparse_cores_wanted:
+        return None
+    alike = all(isinstance(spec.freeze_of(name), NoFreeze | FreezeTable) for name in spec.tables)
+    if any(rows[name] is None or name not in dims for name in spec.tables) or (policies is None and not alike):
+        return None
+    chips, parts = strategy.chips or _USUAL, _parts(spec, rows, dims, policies or {})
+    bags = frozenset() if prepared is None else _bags(prepared)
+    vectors = _vectors(spec, parts, chips, bags)
+    stacks = stacked(parts, vectors, chips)
+    found = SparseCorePlan(chips, strategy.chips is None, stacks)
+    if prepared is None:
+        return found
+    names = {stack.name: [part.name for part in stack.parts] for stack in stacks}
+    limits = settle(strategy.limits, vectors.values(), names, chips)
+    return SparseCorePlan(chips, found.assumed, stacks, limits, partitioned_ids(prepared, stacks, chips))
+
+
+def _parts(
+    spec: RunSpec, rows: Mapping[str, int | None], dims: Mapping[str, int], policies: Mapping[str, TablePolicy]
+) -> list[Part]:
+    """The tables as a TPU holds them, which has frozen rows apart."""
+    parts: list[Part] = []
+    for name in spec.tables:
+        count = rows[name] or 0
+        frozen = policies[name].frozen_rows if name in policies else count * spec.frozen(name)
+        if moving := count - frozen:
+            parts.append(_part(name, moving, dims[name], spec.optimizer_of(name)))
+        if frozen:
+            parts.append(_part(_fixed(name) if moving else name, frozen, dims[name], FROZEN_ROWS_OPTIMIZER))
+    return parts
+
+
+def _part(name: str, rows: int, dim: int, optimizer: TableOptimizer) -> Part:
+    return Part(name, rows, dim, optimizer.model_dump_json(), len(slots_of(optimizer)))
+
+
+def _fixed(name: str) -> str:
+    """Name of a table's frozen rows, and of what looks them up, on a TPU."""
+    return f"{name}/fixed"
+
+
+def _bags(prepared: Prepared) -> frozenset[str]:
+    """The features whose vectors may have several ids each."""
+    spec, examples = prepared.spec, prepared.data.scan.examples
+    several = {*examples.lists, *examples.histories}
+    return frozenset(
+        name
+        for name, feature in spec.features.items()
+        if spec.ids_of(name) in several and not feature.max_sequence_length and _of_example(feature) == 1
+    )
+
+
+def _of_example(feature: Feature) -> int:
+    """Vectors of an example."""
+    return math.prod(feature.activation_shape(1))
+
+
+def _vectors(spec: RunSpec, parts: Sequence[Part], chips: Chips, bags: frozenset[str]) -> dict[str, Vectors]:
+    """What each feature looks up, by the name that a TPU has for it."""
+    names, found = {part.name for part in parts}, dict[str, Vectors]()
+    for name, feature in spec.features.items():
+        count = spec.train.batch_size // chips.count * _of_example(feature)
+        for key, part in ((name, feature.table), (_fixed(name), _fixed(feature.table))):
+            if part in names:
+                found[key] = Vectors(part, count, name not in bags)
+    return found
+
+
+def partitioned_ids(prepared: Prepared, stacks: Sequence[Stack], chips: Chips) -> dict[str, PartitionedIds]:
+    """The most that one of some batches brings, by stack: of training examples in random order.
+
+    Ids that a step draws itself, such as negatives, are left out.
+    """
+    spec, train = prepared.spec, prepared.data.scan.splits["train"]
+    batch = spec.train.batch_size
+    drawn = np.random.default_rng(spec.seed).permutation(train)[: batch * _BATCHES]
+    batches = [np.resize(drawn[start : start + batch], batch) for start in range(0, len(drawn), batch)]
+    found = {}
+    for stack in stacks:
+        counted = [of_batch(prepared, stack, examples, chips) for examples in batches]
+        found[stack.name] = PartitionedIds(*(int(most) for most in np.max(counted, 0)))
+    return found
+
+
+def of_batch(prepared: Prepared, stack: Stack, examples: np.ndarray, chips: Chips) -> tuple[int, int, int]:
+    """What a batch brings, as `PartitionedIds` has it.
+
+    Args:
+        examples: their numbers, in order.
+    """
+    spec, partitions, vectors = prepared.spec, chips.partitions, 0
+    senders, samples, rows = [], [], []
+    for offset, rotation, part in zip(stack.offsets, stack.rotations, stack.parts, strict=True):
+        for name, feature in spec.features.items():
+            if part.name not in (feature.table, _fixed(feature.table)):
+                continue
+            own, ids = _ids_of(prepared.data.scan.examples, spec.ids_of(name), feature, examples)
+            frozen = prepared.tables.policies[feature.table].frozen
+            if frozen is not None:
+                kept = frozen[ids] == (part.name != feature.table)
+                own, ids = own[kept], (np.cumsum(frozen == (part.name != feature.table)) - 1)[ids[kept]]
+            count = len(examples) * _of_example(feature)
+            senders.append(own * partitions // count)
+            samples.append(own + vectors)
+            rows.append(ids - ids % partitions + (ids + rotation) % partitions + offset)
+            vectors += count
+    sender, sample, row = (np.concatenate(each) for each in (senders, samples, rows))
+    _, first = np.unique(sample * stack.rows + row, return_index=True)
+    ids = _counts(sender[first], row[first], partitions)
+    _, first = np.unique(sender * stack.rows + row, return_index=True)
+    distinct = _counts(sender[first], row[first], partitions)
+    of_chips = (-(-ids // ALIGNMENT) * ALIGNMENT).reshape(chips.count, -1).sum(1)
+    return int(ids.max()), int(distinct.max()), -(-int(of_chips.max()) * chips.count // vectors)
+
+
+def _counts(senders: np.ndarray, rows: np.ndarray, partitions: int) -> np.ndarray:
+    """How many rows each SparseCore sends to each, int64 [from, to]."""
+    return np.bincount(senders * partitions + rows % partitions, minlength=partitions**2).reshape(partitions, -1)
+
+
+def _ids_of(examples: Examples, column: str, feature: Feature, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of a feature in some examples, and the vector of each, int64 [n]."""
+    several = examples.histories.get(column) or examples.lists.get(column)
+    if several is None:
+        return np.arange(len(rows)), examples.column(column, rows)
+    places, ends = several.taken(rows)
+    example = np.repeat(np.arange(len(rows)), np.diff(ends))
+    ids, of_example = several.values[places].astype(np.int64), _of_example(feature)
+    if of_example == 1 and not feature.max_sequence_length:
+        return example, ids
+    inside = np.arange(len(ids)) - ends[example]
+    kept = inside < of_example
+    return (example * of_example + inside)[kept], ids[kept]
