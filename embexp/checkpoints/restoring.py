@@ -41,7 +41,7 @@ from embexp.checkpoints.objects import VARIABLE, assign, part_of, resource_varia
 from embexp.checkpoints.store import CHECKPOINT_NAME, plain_path, plain_temporary
 from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle import increments
-from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.increments import ChangedMatrix, Values
 from embexp.system.tensor_bundle.index import index_of, prefix_of
 from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 from embexp.tables.checkpointing import StreamedTable
@@ -459,8 +459,9 @@ def _has_values(session: Any, variables: list[Any]) -> bool:
 def _assignable(found: Matching) -> dict[str, Any]:
     """What TensorFlow does not restore, by the key of its value.
 
-    Tables of runs; of name-based checkpoints, parts of partitioned variables; eagerly, variables larger than a block:
-    in a graph, a variable that is not initialized takes the tensor over, so there is no second copy.
+    Tables of runs; of name-based checkpoints, parts of partitioned variables; of incremental ones, matrices of which
+    they have some rows; eagerly, variables larger than a block: in a graph, a variable that is not initialized takes
+    the tensor over, so there is no second copy.
     """
     return {
         stored.key: variable
@@ -469,6 +470,7 @@ def _assignable(found: Matching) -> dict[str, Any]:
         and stored.key not in {*found.grown, *found.joined}
         and (
             isinstance(variable, StreamedTable)
+            or isinstance(found.tensors[stored.key], ChangedMatrix)
             or (found.by_name and _is_slice(variable, found.tensors[stored.key]))
             or (
                 tf.executing_eagerly()

@@ -16,11 +16,14 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from embexp.checkpoints import store
 from embexp.errors import DataError, EmbexpError, NotARunError, RunError, UsageError
@@ -156,7 +159,17 @@ def _states(a: Path, b: Path) -> Iterator[Difference]:
         yield from between(Kind.CHECKPOINT, of_a, of_b, prefix=f"{a.name}/{store.STATE}")
     else:
         yield from _unlike(a.parent, b.parent, [f"{a.name}/{store.STATE}"], Kind.CHECKPOINT)
-    yield from _unlike(a.parent, b.parent, [f"{a.name}/{_TOUCHED}"], Kind.CHECKPOINT)
+    if (found := _looked_up(a)) is None or found != _looked_up(b):  # by content: earlier versions did not compress it
+        yield from _unlike(a.parent, b.parent, [f"{a.name}/{_TOUCHED}"], Kind.CHECKPOINT)
+
+
+def _looked_up(directory: Path) -> dict[str, bytes] | None:
+    """Which rows had been looked up at a checkpoint, by table; None: there is no file of it that can be read."""
+    try:
+        with np.load(directory / _TOUCHED, allow_pickle=False) as stored:
+            return {name: stored[name].tobytes() for name in stored.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return None
 
 
 def _state(directory: Path) -> dict[str, Any] | None:
@@ -274,6 +287,7 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
         "every_minutes": None,
         "keep": None,
         "incremental": None,
+        "since_parent": False,
         "on_error": OnError.STOP,
     }
     checkpoint = spec.checkpoint.model_copy(update=settings)
