@@ -286,7 +286,7 @@ class ListEvaluator(Evaluator):
         if details is not None:
             values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
             details["intervals"] = intervals.around(
-                found, intervals_over_users(values, self._seed, partial(progress, INTERVALS))
+                found, intervals_over_users(values, self._seed, partial(progress, INTERVALS), users=held.users)
             )
         return found
 
@@ -426,12 +426,17 @@ def _recommended(data: Data) -> Recommended:
 
 
 def intervals_over_users(
-    values: Mapping[str, np.ndarray], seed: int, progress: Callable[[float], object] = unheard
+    values: Mapping[str, np.ndarray],
+    seed: int,
+    progress: Callable[[float], object] = unheard,
+    *,
+    users: np.ndarray | None = None,
 ) -> Intervals:
     """Intervals of metrics that are means over users; users are drawn again.
 
     Args:
         values: by name, of each user, float64 [N].
+        users: int64 [N], their rows in the vocabulary, rising; None: they are compared with nobody.
     """
     if not values:
         return Intervals()
@@ -446,4 +451,4 @@ def intervals_over_users(
 
     rows = np.arange(count)
     drawn = np.sort(generator.choice(rows, MOST, replace=False)) if count > MOST else rows
-    return bootstrap(measured, drawn, count, generator, progress)
+    return bootstrap(measured, drawn, count, generator, progress, names=users)
