@@ -191,7 +191,7 @@ def _cut_text(data: CSV, path: Path, label: Labelled, parts: _Parts) -> None:
         try:
             names, head = list(data.names or ()), ""
             if data.names is None:
-                _, names = next(records, (0, []))
+                names = text_table.names_of(next(records, (0, []))[1])
                 head = "".join(lines)
                 lines.clear()
             if parts.column not in names:

@@ -320,6 +320,8 @@ def test_other_programs_variables_are_restored_from_it(tmp_path: Path) -> None:
     plain = tf.train.Checkpoint(embedding=tf.train.Checkpoint(item=table))
     embexp.checkpoints.restore(directories[2], plain, only=["embedding/item"])
     assert table.numpy().tobytes() == states[2][0]
+    with pytest.raises(CheckpointError, match="step_00000002 is an incremental checkpoint"):
+        embexp.checkpoints.restore(directories[2], tf.train.Checkpoint())  # its variables may come later
 
 
 def test_vectors_are_read_from_it(tmp_path: Path) -> None:

@@ -280,7 +280,7 @@ def test_a_file_that_is_cut_by_a_column_is_as_files(
         files.append(tmp_path / f"day{place}.csv")
         of_day = [rows[at] for at in order if rows[at].endswith(f"0{3 + place}")]
         files[-1].write_text("\n".join([f"{COLUMNS},day", *of_day]) + "\n")
-    given = ["run", "experiment=animals", "--config-dir", str(folder / "own"), "study=daily", "study.retrain=[last]"]
+    given = ["run", "experiment=animals", "--config-dir", str(folder / "own"), "study=daily", "study.retrain=[]"]
     given += ["train.steps=3", *QUIET]
     by_column = [f"data.path={tmp_path / 'whole.csv'}", "study.column=day", "study.period=day"]
     path = f"data.path=[{','.join(map(str, files))}]"
@@ -300,7 +300,7 @@ def test_a_file_that_is_cut_by_a_column_is_as_files(
     assert main(["report", str(tmp_path / "cut"), "--no-html"]) == 0
     assert "2024-06-05" in capsys.readouterr().out
     assert main(["plan", *given[1:], *by_column]) == 0
-    assert "3 runs, in the folders continued-001, continued-002, last-002" in capsys.readouterr().out
+    assert "2 runs, in the folders continued-001, continued-002" in capsys.readouterr().out
     lacking = [f"data.path={folder / 'monday.csv'}", "study.column=day", f"hydra.run.dir={tmp_path / 'lacking'}"]
     assert main([*given, *lacking]) == 2
     assert "study.column = 'day'" in capsys.readouterr().err
@@ -395,7 +395,7 @@ def test_recommendation_goes_on_with_users_that_the_parent_lacks(tmp_path: Path)
     assert data.as_before is not None
     users = [each.candidates.held_out("test").users for each in (data, data.as_before())]
     change = link.summary["parent"]["differences"]["test"]["ndcg_at_10"]
-    assert change["users"] == len(np.intersect1d(*users)) < min(map(len, users))
+    assert change["users"] == len(np.intersect1d(*users)) < max(map(len, users))
     assert change["interval"][0] < change["value"] < change["interval"][1]
     assert embexp.verify(link.directory).identical
 
