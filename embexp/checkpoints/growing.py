@@ -324,10 +324,10 @@ def write_file(index: Path, variables: Sequence[GrownVariable], out: Path, *, fi
     prefix = out / store.CHECKPOINT_NAME
     with store.published(prefix) as folder, closing(BundleWriter(folder / store.CHECKPOINT_NAME)) as writer:
         for key, entry in read_index(index).items():
-            if key not in rows:
-                writer.copy(key, entry)
-                continue
             tensor = Tensor(f"{index}: {key}", key, entry)
+            if key not in rows:
+                writer.copy(key, tensor)
+                continue
             tensor.verify()
             old, places = tensor.value(), rows[key].places
             value = np.zeros((len(places), *old.shape[1:]), old.dtype)

@@ -30,7 +30,8 @@ from embexp.checkpoints import object_graph, objects, store
 from embexp.checkpoints.object_graph import move_objects, paths_of
 from embexp.checkpoints.objects import VARIABLE, LiveGraph
 from embexp.errors import CheckpointError, DataError
-from embexp.system.tensor_bundle.index import index_of, read_index
+from embexp.system.tensor_bundle import increments
+from embexp.system.tensor_bundle.index import index_of, prefix_of
 from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter, unescaped
 
 _SLOTS = {
@@ -96,8 +97,8 @@ def names_in(path: Path) -> dict[str, str]:
         DataError: there is none, or its index is damaged.
     """
     index = store.find_index(path, as_objects=False)
-    entries = read_index(index)
-    return names_of_keys(key.removesuffix(KEY_END) for key in entries) if OBJECT_GRAPH in entries else {}
+    tensors = increments.tensors(increments.chain(prefix_of(index)))
+    return names_of_keys(key.removesuffix(KEY_END) for key in tensors) if OBJECT_GRAPH in tensors else {}
 
 
 def _without_number(path: str, optimizer: Any) -> str:

@@ -41,7 +41,7 @@ from embexp.checkpoints.objects import VARIABLE, assign, part_of, resource_varia
 from embexp.checkpoints.store import CHECKPOINT_NAME, plain_path, plain_temporary
 from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle import increments
-from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.increments import ChangedMatrix, Values
 from embexp.system.tensor_bundle.index import index_of, prefix_of
 from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 from embexp.tables.checkpointing import StreamedTable
@@ -354,9 +354,10 @@ def _restored(
         hide_lists(checkpoint)
         found = matching.match(index, objects.graph_of(checkpoint), names, rename or {}, only, rows, by_token)
         assigned = _assignable(found)
-        prefix = found.write_view(
-            stack.enter_context(temporary(index)), {*found.unused, *found.grown, *found.joined, *assigned}
-        )
+        without = {*found.unused, *found.grown, *found.joined, *assigned}
+        if any(isinstance(values, ChangedMatrix) and key not in without for key, values in found.tensors.items()):
+            increments.require_whole(index)  # TensorFlow is to restore it, perhaps into what does not exist yet
+        prefix = found.write_view(stack.enter_context(temporary(index)), without)
         read = checkpoint.restore if counts and matching.SAVE_COUNTER in found.tensors else checkpoint.read
         with _readable(index):
             status = read(prefix).expect_partial()
@@ -459,8 +460,9 @@ def _has_values(session: Any, variables: list[Any]) -> bool:
 def _assignable(found: Matching) -> dict[str, Any]:
     """What TensorFlow does not restore, by the key of its value.
 
-    Tables of runs; of name-based checkpoints, parts of partitioned variables; eagerly, variables larger than a block:
-    in a graph, a variable that is not initialized takes the tensor over, so there is no second copy.
+    Tables of runs; of name-based checkpoints, parts of partitioned variables; eagerly, variables larger than a block,
+    and matrices of which an incremental checkpoint has some rows: in a graph, a variable that is not initialized takes
+    the tensor over, so there is no second copy.
     """
     return {
         stored.key: variable
@@ -469,6 +471,7 @@ def _assignable(found: Matching) -> dict[str, Any]:
         and stored.key not in {*found.grown, *found.joined}
         and (
             isinstance(variable, StreamedTable)
+            or (tf.executing_eagerly() and isinstance(found.tensors[stored.key], ChangedMatrix))
             or (found.by_name and _is_slice(variable, found.tensors[stored.key]))
             or (
                 tf.executing_eagerly()

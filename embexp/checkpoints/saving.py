@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -16,8 +17,9 @@ from embexp.checkpoints.objects import Part
 from embexp.checkpoints.store import plain_path
 from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle import increments, writer
-from embexp.system.tensor_bundle.index import Entry, read_index
-from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, Slice
+from embexp.system.tensor_bundle.increments import ChangedMatrix
+from embexp.system.tensor_bundle.index import Entry, prefix_of
+from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter, Slice
 
 
 class Kind(StrEnum):
@@ -140,7 +142,8 @@ def convert(
 
     To names: a variable has its global name, or its object path where several variables share a name or there is none.
     To objects: the parts of a name, between `/`, are the edges from object to object. Data files are hard-linked where
-    the file system can do that, and copied elsewhere; values stay as they are.
+    the file system can do that, and copied elsewhere; values stay as they are. The new one is whole: of an incremental
+    checkpoint, all rows are written.
 
     Args:
         path: of the checkpoint: its prefix, one of its files, or its folder; a SavedModel; or a run's directory.
@@ -154,8 +157,8 @@ def convert(
     """
     kind, prefix = Kind.parse(kind), store.prefix_for(out)
     index = store.find_index(path, as_objects=kind is Kind.OBJECT)
-    increments.require_whole(index)
-    entries = read_index(index)
+    tensors = increments.tensors(increments.chain(prefix_of(index)))
+    entries = {key: each.entry for key, each in tensors.items()}
     was = Kind.OBJECT if OBJECT_GRAPH in entries else Kind.NAME
     old = {_short(key): key for key in entries if key != OBJECT_GRAPH}
     if was is kind is Kind.OBJECT:
@@ -168,9 +171,16 @@ def convert(
     if kind is Kind.OBJECT:
         object_graph.add_counter(proto)
     keys = {_key(name, kind): old[each] for each, name in names.items()}
+    changed = {key: each for key, stored in keys.items() if isinstance(each := tensors[stored], ChangedMatrix)}
     strings = {OBJECT_GRAPH: proto.SerializeToString()} if kind is Kind.OBJECT else {}
     with store.published(prefix) as folder:
-        writer.rekey(index, folder / store.CHECKPOINT_NAME, keys, strings, writer.hard_linked)
+        stored = {key: each for key, each in keys.items() if key not in changed}
+        writer.rekey(index, folder / store.CHECKPOINT_NAME, stored, strings, writer.hard_linked)
+        if changed:
+            with closing(BundleWriter(folder / store.CHECKPOINT_NAME, adding=True)) as whole:
+                for key, matrix in changed.items():
+                    whole.copy(key, matrix)
+                whole.finish()
     store.mark_published(prefix, only_first=True)
     return Conversion(prefix, was, names, {name: entries[old[each]] for each, name in names.items()})
 

@@ -35,7 +35,7 @@ from embexp.system import files, machine_faults
 from embexp.system.tensor_bundle import increments
 from embexp.system.tensor_bundle import index as bundle_index
 from embexp.system.tensor_bundle.increments import is_incremental, require_whole
-from embexp.system.tensor_bundle.index import data_file, data_files, index_of, prefix_of, read_encoded, read_index
+from embexp.system.tensor_bundle.index import data_file, index_of, prefix_of, read_encoded
 from embexp.system.tensor_bundle.writer import hard_linked, index_content, object_index
 
 CHECKPOINT_NAME = "checkpoint"
@@ -55,29 +55,32 @@ Whole = Callable[[Path], AbstractContextManager[Path]]
 """Makes a directory whole or not at all: see `files.directory_written_whole`."""
 
 
-def find_index(path: Path | str, *, as_objects: bool = True) -> Path:
+def find_index(path: Path | str, *, as_objects: bool = True, whole: bool = False) -> Path:
     """The index of a TensorFlow checkpoint.
 
     Args:
         path: see `contents.open_checkpoint`; of no other format.
         as_objects: whether the object-based one is taken where a run saved both kinds over the same data files.
+        whole: whether it must not be incremental.
 
     Raises:
-        CheckpointError: it is incremental.
+        CheckpointError: it is incremental, and must not be.
         DataError: there is none.
     """
     index = find(Path(path))
-    require_whole(index)
+    if whole:
+        require_whole(index)
     return object_index(index.parent) if as_objects and index.name == f"{CHECKPOINT_NAME}.index" else index
 
 
 def files_of(index: Path) -> tuple[Path, ...]:
-    """The files of a checkpoint: its index, and all data files that it names.
+    """The files of a checkpoint, and of those that it is based on if it is incremental.
 
     Raises:
+        CheckpointError: it is incremental, and what it is based on is missing or has changed.
         DataError: the index is damaged.
     """
-    return (index, *data_files(read_index(index).values()))
+    return tuple(increments.files_of(increments.chain(prefix_of(index))))
 
 
 def find(path: Path) -> Path:
@@ -463,27 +466,83 @@ def link(directory: Path, target: Path, *, finish: Callable[[Path], object] = la
         finish: see `write_by`.
 
     Raises:
-        CheckpointError: there is no checkpoint, or the copy can't be written.
+        CheckpointError: there is no checkpoint, or it is incremental and its base would be elsewhere; or the copy can't
+            be written.
     """
     prefix = prefix_in(directory)
+    if directory.parent != target.parent and is_incremental(Path(prefix)):
+        raise CheckpointError(f"{directory} is an incremental checkpoint, where a whole one is needed")
     return write_by(lambda to: copy(prefix, to), target, finish=finish)
 
 
 def copy(prefix: str, target: str) -> None:
-    """Copies the files of a whole checkpoint to another prefix, by hard links where the file system has them.
+    """Copies the files of a checkpoint to another prefix, by hard links where the file system has them.
+
+    The copy of an incremental one belongs into a folder beside that of its base.
+    """
+    for ending, file in _files(Path(prefix)):
+        copied = Path(f"{target}{ending}")
+        copied.unlink(missing_ok=True)
+        hard_linked(file, copied)
+
+
+def _files(prefix: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a checkpoint, each with how its name ends."""
+    for file in sorted(prefix.parent.iterdir()):
+        ending = file.name.removeprefix(prefix.name)
+        if ending.startswith((".index", ".data-", increments.ENDING)) and file.name.startswith(prefix.name):
+            yield ending, file
+
+
+def link_earlier(index: Path, checkpoints: Path) -> Path | None:
+    """Makes the final checkpoint of another run, with all that it is based on, one that those of a run may be based on.
+
+    Its files have further names in folders beside these checkpoints (hard links), which take no room as long as the
+    other run is there. It may be removed: its files stay under these names.
+
+    Args:
+        index: of the final checkpoint of the other run.
+        checkpoints: folder of the run's checkpoints. What it has of such folders already is kept, or replaced.
+
+    Returns:
+        The prefix of the last of them; None: the file system can't do that, or the checkpoint is not in one folder.
 
     Raises:
-        CheckpointError: it is incremental, so a copy elsewhere would lack its base.
+        CheckpointError: what the checkpoint is based on is missing or has changed; or no folder can be made.
     """
-    if is_incremental(Path(prefix)):
-        raise CheckpointError(f"{Path(prefix).parent} is an incremental checkpoint, where a whole one is needed")
-    name = Path(prefix).name
-    for file in sorted(Path(prefix).parent.iterdir()):
-        ending = file.name.removeprefix(name)
-        if ending.startswith((".index", ".data-")) and file.name.startswith(name):
-            copied = Path(f"{target}{ending}")
-            copied.unlink(missing_ok=True)
-            hard_linked(file, copied)
+    links = increments.chain(prefix_of(index))[::-1]
+    in_place = all(path.parent == each.prefix.parent for each in links for path in increments.files_of([each]))
+    names = [f"{increments.EARLIER}{number}" for number in range(1, len(links) + 1)]
+    if not in_place or [each.base and each.base.parent.name for each in links[1:]] != names[:-1]:
+        return None
+    for name, each in zip(names, links, strict=True):
+        target = checkpoints / name
+        if target.exists():
+            if increments.digest_of(target / CHECKPOINT_NAME) == increments.digest_of(each.prefix):
+                continue
+            remove(target)
+        try:
+            with files.atomic_directory(target) as temporary:
+                for ending, file in _files(each.prefix):
+                    (temporary / f"{CHECKPOINT_NAME}{ending}").hardlink_to(file.resolve())
+        except OSError:
+            return None
+    return checkpoints / names[-1] / CHECKPOINT_NAME
+
+
+def follows_step(directory: Path) -> bool:
+    """Whether a checkpoint has only what changed since another one of the same training."""
+    base = increments.link(directory / CHECKPOINT_NAME).base
+    return base is not None and not base.parent.name.startswith(increments.EARLIER)
+
+
+def remove_unneeded(checkpoints: Path) -> None:
+    """Removes checkpoints of earlier runs that none of a run's is based on."""
+    own = [each.parent for each in checkpoints.glob(f"*/{CHECKPOINT_NAME}.index")]
+    needed = increments.needed(each for each in own if not each.name.startswith((increments.EARLIER, ".")))
+    for directory in checkpoints.glob(f"{increments.EARLIER}*"):
+        if directory not in needed:
+            remove(directory)
 
 
 def prefix_in(directory: Path) -> str:

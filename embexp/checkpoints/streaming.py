@@ -8,8 +8,9 @@ TensorFlow would use, so that it can read them like any others. `restoring` read
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tensorflow.python.checkpoint import graph_view, save_util_v1
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from embexp.checkpoints import restoring
-from embexp.checkpoints.store import CHECKPOINT_NAME, plain_path
+from embexp.checkpoints.store import CHECKPOINT_NAME, follows_step, plain_path
 from embexp.errors import CheckpointError, RunError
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, part, quiet, reported
@@ -60,7 +61,7 @@ def write(
         changed: by table, bool [rows]; tables that are left out are written whole.
         progress: called as rows are written.
     """
-    tables = _streamed_in(checkpoint)
+    tables = streamed_in(checkpoint)
     with without_rows(tables):
         checkpoint.write(prefix)
     if not tables:
@@ -77,7 +78,8 @@ def write(
         increments.describe(Path(prefix), Path(base), matrices)
 
 
-def _streamed_in(checkpoint: Any) -> list[StreamedTable]:
+def streamed_in(checkpoint: Any) -> list[StreamedTable]:
+    """The tables and slots of a `tf.train.Checkpoint` whose rows are written and read in blocks."""
     return [
         descendant
         for descendant in tf.train.TrackableView(checkpoint).descendants()
@@ -186,7 +188,7 @@ def saver_of(checkpoint: Any) -> GraphSaver:
     Raises:
         ValueError: the checkpoint does not reach some global variable, so a session could not initialize it from there.
     """
-    with tf.device("/cpu:0"), without_rows(_streamed_in(checkpoint)):
+    with tf.device("/cpu:0"), without_rows(streamed_in(checkpoint)):
         saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(checkpoint))
     objects = [saveable.op for saveable in saveables]
     reached = {id(each.value if isinstance(each, keras.Variable) else each) for each in objects}
@@ -364,11 +366,13 @@ class IncrementalSaves:
         whole_every: int,
         every_row: Collection[str] = (),
         restored: Path | None = None,
+        write_whole: Callable[..., object] | None = None,
     ) -> None:
         """Counts changes from now on.
 
         Args:
             whole_every: 1: every checkpoint is whole.
+            write_whole: gets prefix and progress, and writes one that needs no other of this training.
             every_row: see `Changes`.
             restored: directory of the checkpoint that the tables were just restored from; None: the first is whole.
 
@@ -376,8 +380,9 @@ class IncrementalSaves:
             CheckpointError: the chain of `restored` is broken.
         """
         self._changes, self._whole_every = Changes(tables, every_row), whole_every
-        self._base = restored
-        self._since_whole = 0 if restored is None else len(increments.chain(restored / CHECKPOINT_NAME)) - 1
+        self._base, self._write_whole = restored, write_whole
+        links = [] if restored is None else increments.chain(restored / CHECKPOINT_NAME)
+        self._since_whole = sum(follows_step(each.prefix.parent) for each in links)
 
     def write(self, checkpoint: Any, prefix: str, *, progress: Progress = quiet) -> None:
         """Writes the next checkpoint, once it is known whether the save before went well; see `write`.
@@ -386,7 +391,7 @@ class IncrementalSaves:
         """
         changed, base = self._changes.collect(), None if self._base is None else self._base / CHECKPOINT_NAME
         if base is None or not index_of(base).is_file() or self._since_whole + 1 >= self._whole_every:
-            write(checkpoint, prefix, progress=progress)
+            (self._write_whole or partial(write, checkpoint))(prefix, progress=progress)
         else:
             write(checkpoint, prefix, base=str(base), changed=changed, progress=progress)
 
@@ -394,4 +399,4 @@ class IncrementalSaves:
         """The checkpoint last written is on disk, in this directory beside that of the one before."""
         self._changes.saved()
         self._base = directory
-        self._since_whole = self._since_whole + 1 if increments.is_incremental(directory / CHECKPOINT_NAME) else 0
+        self._since_whole = self._since_whole + 1 if follows_step(directory) else 0

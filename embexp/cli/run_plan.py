@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from rich.table import Table as Rich
 from embexp.cli import sparse_core_plan
 from embexp.cli.sparse_core_plan import SparseCorePlan
 from embexp.cli.stages import show_stages
+from embexp.data import parts
 from embexp.data.sources.source import source_of
 from embexp.errors import plural
 from embexp.reports import results
@@ -395,8 +397,9 @@ def _share(share: Share) -> str:
 
 def _show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
     study, prepared = spec.study, dict[str, Prepared]()
-    runs = study.runs(spec, _DIRECTORY)
-    with show_stages() as stages:
+    with show_stages() as stages, tempfile.TemporaryDirectory() as folder:
+        cut = parts.cut_for(spec, Path(folder), stages)
+        runs = study.runs(spec, Path(folder) if cut else _DIRECTORY)
         for name, run in runs.items() if scan else ():
             # It has the rows that the run will have from whose checkpoint it starts.
             before = None if (base := study.base_of(name)) is None else prepared[base]

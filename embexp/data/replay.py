@@ -17,18 +17,22 @@ class Earlier:
     Attributes:
         rows: int64, the examples that trained.
         now: by column of ids, the row that each of its rows has now, int64; -1: none, which leaves its examples out.
+        unit: how many examples, one behind the other, are made of a row of the data: they are mixed in together.
     """
 
     examples: Examples
     rows: np.ndarray
     now: Mapping[str, np.ndarray]
+    unit: int = 1
 
     def kept(self) -> np.ndarray:
-        """int64: the examples all of whose single ids still have a row."""
+        """int64: the units all of whose single ids still have a row."""
         found = np.ones(len(self.rows), np.bool_)
         for name in self.examples.id_columns:
             found &= self.now[name][self.examples.column(name, self.rows)] >= 0
-        return self.rows[found]
+        units, counts = np.unique(self.rows[found] // self.unit, return_counts=True)
+        whole: np.ndarray = units[counts == self.unit]
+        return whole
 
 
 def drawn(counts: Sequence[int], share: float, training: int, seed: int) -> list[np.ndarray]:
@@ -50,25 +54,41 @@ def drawn(counts: Sequence[int], share: float, training: int, seed: int) -> list
     return [places[a:b] - start for a, b, start in zip(cuts, cuts[1:], starts, strict=False)]
 
 
-def mixed(
-    examples: Examples, train: np.ndarray, earlier: Sequence[Earlier], share: float, seed: int
-) -> tuple[Examples, np.ndarray]:
-    """The examples with earlier ones behind them, and the training split with these spread evenly, in any order.
+def chosen(earlier: Sequence[Earlier], share: float, training: int, seed: int) -> list[np.ndarray]:
+    """int64: the examples of earlier runs that are mixed in, of each run.
 
     Args:
-        train: int64, the training split.
-        earlier: training splits of the same columns, of other runs.
         share: of all training examples that are to be earlier ones.
+        training: examples that train besides.
     """
     kept = [each.kept() for each in earlier]
-    places = drawn([len(rows) for rows in kept], share, len(train), seed)
-    parts = [(each, rows[place]) for each, rows, place in zip(earlier, kept, places, strict=True) if len(place)]
-    added = examples
-    for each, rows in parts:
-        added = _joined(added, each, rows)
-    new = np.random.default_rng((seed, 1)).permutation(np.arange(examples.count, added.count))
-    at = np.linspace(0, len(train), len(new), endpoint=False).astype(np.int64)
-    return added, np.insert(np.asarray(train), at, new)
+    places = drawn([len(units) for units in kept], share, training // earlier[0].unit, seed)
+    return [
+        (units[place, None] * each.unit + np.arange(each.unit)).reshape(-1)
+        for each, units, place in zip(earlier, kept, places, strict=True)
+    ]
+
+
+def added(
+    examples: Examples, earlier: Sequence[Earlier], rows: Sequence[np.ndarray], answers: str | None = None
+) -> Examples:
+    """The examples with some of each earlier run behind them.
+
+    Args:
+        answers: id column whose rows are the labels; None: labels are not rows.
+    """
+    for each, some in zip(earlier, rows, strict=True):
+        if len(some):
+            examples = _joined(examples, each, some)
+    if answers is None:
+        return examples
+    return replace(examples, labels=examples.column(answers).astype(np.float32))
+
+
+def spread(train: np.ndarray, first: int, last: int, seed: int) -> np.ndarray:
+    """The training split, int64, with the examples from `first` up to `last` spread evenly in it, in any order."""
+    new = np.random.default_rng((seed, 1)).permutation(np.arange(first, last))
+    return np.insert(np.asarray(train), np.linspace(0, len(train), len(new), endpoint=False).astype(np.int64), new)
 
 
 def _joined(examples: Examples, earlier: Earlier, rows: np.ndarray) -> Examples:

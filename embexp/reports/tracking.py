@@ -29,6 +29,7 @@ from embexp.specs.running import OnError
 from embexp.specs.tracking import MLflow, NoTracking, missing_packages
 from embexp.specs.tracking import Tracking as Settings
 from embexp.system.printable import masked, without_secrets
+from embexp.system.tensor_bundle import increments
 from embexp.training.listeners import Listener
 
 Warn = Callable[[str], object]
@@ -272,7 +273,9 @@ class Tracking(Listener):
     def _close(self, kind: type[Delivery]) -> None:
         folder = self._folder
         stored = [folder.spec, folder.manifest, folder.coverage, folder.summary, folder.metrics, folder.plots]
-        stored += [folder.path / inventory.NAME, *([folder.final_checkpoint] if self._checkpoint else [])]
+        stored.append(folder.path / inventory.NAME)
+        if self._checkpoint:
+            stored += [folder.final_checkpoint, *sorted(folder.checkpoints.glob(f"{increments.EARLIER}*"))]
         for delivery in self._deliveries:
             if isinstance(delivery, kind):
                 delivery.close(self.status, [path for path in stored if path.exists()])

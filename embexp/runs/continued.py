@@ -60,7 +60,8 @@ def evaluate_parent(
 def as_json(prepared: Prepared, before: Before, evaluated: Evaluated) -> dict[str, Any]:
     """What summary.json has of the parent: what it is, its metrics on the new data, and the differences to them.
 
-    There are no differences of a split where the two are not of the same examples or users.
+    Differences are those on the same examples; of recommendation, on the users whom both know, with their number as
+    `users` if one has others. There are none where there are no such users, or it is not known whom a split has.
     """
     assert prepared.ancestor is not None
     seed = digests.seed_of(prepared.spec.seed, "intervals")[0]
@@ -68,13 +69,22 @@ def as_json(prepared: Prepared, before: Before, evaluated: Evaluated) -> dict[st
     for split, metrics in before.metrics.items():
         final = evaluated.final.get(split, {})
         now, then = (each.get(split, {}).get("intervals") for each in (evaluated.details, before.details))
-        if now is not None and then is not None and not intervals.are_pairs(then.drawn, now.drawn):
-            continue  # the parent does not know all users
-        ends = {} if now is None or then is None else intervals.differences(then.drawn, now.drawn, seed)
+        ends: Mapping[str, intervals.Interval] = {}
+        users: dict[str, int] = {}
+        if now is None and then is not None and any(each.names is not None for each in then.drawn):
+            continue  # perhaps of other users
+        if now is not None and then is not None:
+            if (pairs := intervals.pairs(then.drawn, now.drawn)) is None:
+                continue
+            ends = intervals.differences(*pairs, seed)
+            if any(some is not each for some, each in zip(pairs[0], then.drawn, strict=True)):
+                metrics, final = ({**each[0].metrics} for each in pairs)
+                users = {"users": pairs[0][0].count}
         differences[split] = {
             name: {
                 "value": (value := final[name] - was),
                 **({"interval": [value + end for end in ends[name]]} if name in ends else {}),
+                **users,
             }
             for name, was in metrics.items()
             if name in final

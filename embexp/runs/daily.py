@@ -11,13 +11,14 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from embexp.data import parts
 from embexp.reports import results
 from embexp.runs import experiment
 from embexp.runs.experiment import Study
 from embexp.runs.run import Observer, RunResult
 from embexp.specs import tasks
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import ALL, CONTINUED, LAST, WINDOW, way_of
+from embexp.specs.studies import ALL, CONTINUED, LAST, PARTS, WINDOW, way_of
 from embexp.system import digests, terminal
 from embexp.training.loop import Replay
 
@@ -34,7 +35,14 @@ _FILES = {
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
     """Does the runs file by file, and compares them on the next file; see `experiment.run_study`."""
     metric = tasks.watched(spec.task, None, spec.task.cutoffs_of(spec), spec.further_metrics)
-    described = {"name": spec.name, "task": str(spec.task), "study": spec.study.kind, "metric": metric}
+    described: dict[str, Any] = {
+        "name": spec.name,
+        "task": str(spec.task),
+        "study": spec.study.kind,
+        "metric": metric,
+    }
+    if parts.cut_for(spec, directory, observer.progress):
+        described["parts"] = [path.stem for path in sorted((directory / PARTS).iterdir())]
 
     def compared(runs: Mapping[str, Mapping[str, Any]], ended: bool) -> Mapping[str, Any]:
         content = summarise(described, runs)
@@ -51,7 +59,7 @@ def summarise(described: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]
     """The content of summary.json.
 
     Args:
-        described: name, task, study, and the metric that is compared.
+        described: name, task, study, the metric that is compared, and what its files hold if it has cut the data.
         runs: their summaries, with `seconds` of `Clock.seconds`, in order.
     """
     entries = {name: _run(name, each) for name, each in runs.items()}
@@ -144,6 +152,7 @@ class Comparison:
     def _table(self, options: ConsoleOptions) -> Table:
         shown, runs = series(self.summary), self.summary["runs"]
         numbers = sorted({number for each in shown.values() for number in each})
+        cut = self.summary.get("parts")
         headings = [f"{self.summary['metric']}, {label}" for label in shown]
         table = terminal.table(options, ["tested on"], right=[*headings, "seconds, continued", "new rows"])
         for number in numbers:
@@ -152,7 +161,7 @@ class Comparison:
             seconds = (entry.get("seconds") or {}).get("total")
             cells = ["" if (value := each.get(number)) is None else f"{value:.4f}" for each in shown.values()]
             table.add_row(
-                f"file {number + 1}",
+                f"file {number + 1}" if cut is None else str(cut[number]).partition("-")[2],
                 *cells,
                 "" if seconds is None else f"{seconds:.1f}",
                 f"{new:,}" if number > 1 else "",

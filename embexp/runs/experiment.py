@@ -266,7 +266,7 @@ def run_study(spec: RunSpec, directory: Path, observer: Observer, summarise: Sum
     inventory.unseal(directory)
     folder.write_spec(spec)
     runs: dict[str, dict[str, Any]] = {}
-    specs, ended = spec.study.runs(spec, directory), True
+    specs, ended = spec.study.runs(spec, directory.absolute()), True  # a run names those that it starts from
     for number, (name, run_spec) in enumerate(specs.items(), 1):
         observer.announce(f"{number} of {len(specs)}, {name}: {spec.study.description(name)}")
         seconds, stage, clock = json_object(noted), RunFolder(directory / name), Clock()

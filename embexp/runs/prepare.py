@@ -20,7 +20,7 @@ from embexp.data import datasets, leaks, numbers, together
 from embexp.data import examples as encoded
 from embexp.data.columns import Columns, columns_of
 from embexp.data.contract import Contract, FileTokens
-from embexp.data.examples import ExampleWeights
+from embexp.data.examples import Examples, ExampleWeights
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import Scan, scan, seen_once
 from embexp.data.sources.source import source_of
@@ -94,11 +94,14 @@ class Data:
 
 
 @stores.naming_urls()
-def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = together.alone) -> Data:
+def read_data(
+    spec: RunSpec, progress: Progress, reading: together.Meeting = together.alone, *, complete: bool = True
+) -> Data:
     """Scans the data (or finds it in the cache) and gives each table its vocabulary.
 
     Args:
         reading: who reads it together with this process.
+        complete: whether the data have what the task makes of them.
 
     Raises:
         ConfigError: the data lacks something that the config asks for.
@@ -127,7 +130,12 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
     if contract is not None and spec.parent.replay:
         progress("reading earlier examples", None)
         of_columns = {spec.ids_of(name): feature.table for name, feature in spec.features.items()}
-        found, replayed = _with_replay(spec.parent, spec.seed, vocabularies, of_columns, found)
+        before = {table: contract.before(shared[table], each).size for table, each in vocabularies.items()}
+        answers = None
+        if spec.task.answers is not None:
+            answers, feature = spec.task.answers
+            of_columns[answers] = spec.features[feature].table
+        found, replayed = _with_replay(spec.parent, spec.seed, vocabularies, before, of_columns, answers, found)
         contract = replace(contract, replayed=replayed)
     labels = found.examples.labels
     if labels is not None:
@@ -144,18 +152,20 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     raw = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, groups=shared, contract=contract)
 
-    def completed(data: Data) -> Data:
-        """With what the task makes of them, or the histories of users."""
-        if not spec.task.data:
-            return with_histories(data)
-        of_task: Data = imported(spec.task.data)(spec, data)
-        return of_task
-
     def as_before() -> Data:
         assert found.as_before is not None  # there is a contract
-        return completed(replace(raw, scan=replace(found, examples=found.as_before())))
+        return _completed(spec, replace(raw, scan=replace(found, examples=found.as_before())))
 
-    return replace(completed(raw), as_before=None if found.as_before is None else as_before)
+    whole = _completed(spec, raw) if complete else raw
+    return replace(whole, as_before=None if found.as_before is None else as_before)
+
+
+def _completed(spec: RunSpec, data: Data) -> Data:
+    """The data with what the task makes of them, or the histories of users."""
+    if not spec.task.data:
+        return with_histories(data)
+    found: Data = imported(spec.task.data)(spec, data)
+    return found
 
 
 def _file_tokens(
@@ -211,13 +221,21 @@ def contract_of(
 
 
 def _with_replay(
-    parent: Parent, seed: int, vocabularies: Mapping[str, Vocabulary], tables: Mapping[str, str], found: Scan
+    parent: Parent,
+    seed: int,
+    vocabularies: Mapping[str, Vocabulary],
+    sizes: Mapping[str, int],
+    tables: Mapping[str, str],
+    answers: str | None,
+    found: Scan,
 ) -> tuple[Scan, str]:
     """The data with earlier examples in the training split, and a digest of these.
 
     Args:
         vocabularies: by table.
+        sizes: by table, the rows that the parent knows, which are the first ones.
         tables: by column of ids.
+        answers: id column whose rows are the labels; None: labels are not rows.
     """
     from embexp.data import replay  # which few runs need
 
@@ -226,14 +244,28 @@ def _with_replay(
         folder = RunFolder(Path(path))
         before = folder.recorded_spec()
         alone = before.model_copy(update={"parent": before.parent.model_copy(update={"replay": 0.0})})
-        data = read_recorded_data(folder, alone)
+        data = read_recorded_data(folder, alone, complete=False)
         now = {name: _rows_now(vocabularies[table], data.vocabularies[table]) for name, table in tables.items()}
-        earlier_runs.append(replay.Earlier(data.scan.examples, data.scan.splits["train"], now))
+        unit = source_of(before.data).unit[1]
+        earlier_runs.append(replay.Earlier(data.scan.examples, data.scan.splits["train"], now, unit))
         path = before.parent.path
     seed = digests.seed_of(seed, "replay")[0]
-    examples, train = replay.mixed(found.examples, found.splits["train"], earlier_runs, parent.replay, seed)
-    known = digests.of_json([each.examples.key for each in earlier_runs])
-    return replace(found, examples=examples, splits={**found.splits, "train": train}), known
+    train, as_parent = found.splits["train"], found.as_before
+    rows = replay.chosen(earlier_runs, parent.replay, len(train), seed)
+    examples = replay.added(found.examples, earlier_runs, rows, answers)
+    splits = {**found.splits, "train": replay.spread(train, found.examples.count, examples.count, seed)}
+
+    def as_before() -> Examples:
+        """As the parent sees them: what went and came again is unknown to it, in row 0."""
+        assert as_parent is not None  # there is a contract
+        known = [
+            replace(each, now={name: np.where(now < sizes[tables[name]], now, 0) for name, now in each.now.items()})
+            for each in earlier_runs
+        ]
+        return replay.added(as_parent(), known, rows, answers)
+
+    digest = digests.of_json([each.examples.key for each in earlier_runs])
+    return replace(found, examples=examples, splits=splits, as_before=as_before), digest
 
 
 def _rows_now(vocabulary: Vocabulary, before: Vocabulary) -> np.ndarray:
@@ -288,17 +320,20 @@ def with_histories(data: Data) -> Data:
     return replace(data, scan=replace(scan, examples=examples))
 
 
-def read_recorded_data(folder: RunFolder, spec: RunSpec, progress: Progress = quiet) -> Data:
+def read_recorded_data(folder: RunFolder, spec: RunSpec, progress: Progress = quiet, *, complete: bool = True) -> Data:
     """The data of a run that was trained, with the rows and splits that it was trained with.
 
     Vocabularies and splits are made from the data anew, so they are the run's only while the data are.
+
+    Args:
+        complete: see `read_data`.
 
     Raises:
         DataError: the data, or a record of the run, have changed since; or this version of embexp makes other
             vocabularies of them.
     """
     check_recorded_data(folder, spec)
-    data = read_data(spec, progress)
+    data = read_data(spec, progress, complete=complete)
     for table, vocabulary in data.vocabularies.items():
         if Vocabulary.read(folder.checked_vocabulary(table)).digest != vocabulary.digest:
             raise DataError(

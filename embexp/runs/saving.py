@@ -10,14 +10,14 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
-from embexp.checkpoints import naming, store
+from embexp.checkpoints import naming, store, streaming
 from embexp.checkpoints.store import SavedStep
 from embexp.checkpoints.streaming import IncrementalSaves
 from embexp.errors import CheckpointError, DataError, EmbexpError
@@ -25,18 +25,26 @@ from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
-from embexp.runs.runtimes.execution import Save
+from embexp.runs.runtimes.execution import Execution, Save
 from embexp.runs.summary import describe
-from embexp.specs.running import Checkpointing, CheckpointKind, OnError
+from embexp.specs.pretrained import Checkpoint as CheckpointSetting
+from embexp.specs.run import RunSpec
+from embexp.specs.running import Checkpointing, CheckpointKind, OnError, RuntimeKind
 from embexp.specs.running import Save as When
 from embexp.system import files, machine_faults
 from embexp.system.files import BackgroundDirectories
 from embexp.system.parallel import Progress, quiet
 from embexp.system.tensor_bundle import increments, writer
 from embexp.system.tensor_bundle import index as bundle_index
+from embexp.system.tensor_bundle.index import prefix_of
+from embexp.tables.checkpointing import StreamedTable
+from embexp.tables.variables import ReadableTable
 from embexp.training.loop import EarlyStopping, Outcome, Replay, SaveTimes, Saving
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint
 
 _TOUCHED = "touched.npz"
+_MOST_LINKS = 30
+"""Checkpoints on which one may be based: each costs whoever reads it a file."""
 
 
 @dataclass
@@ -73,8 +81,8 @@ class RunSaver:
         if not wanted.during_training:
             return None
         if wanted.incremental is not None:
-            tables = self.started.execution.tables
-            every_row = [name for name in tables if self.prepared.spec.optimizer_of(name).moves_every_row]
+            tables, spec = self.started.execution.tables, self.prepared.spec
+            every_row = [name for name in tables if spec.optimizer_of(name).moves_every_row]
             if every_row:
                 self.warn(
                     f"checkpoint.incremental: adam with lazy_adam=false moves all rows of {', '.join(every_row)}, so"
@@ -83,7 +91,8 @@ class RunSaver:
             self._increments = IncrementalSaves(
                 tables,
                 whole_every=wanted.incremental,
-                every_row=[*every_row, *(name for name in tables if self.prepared.spec.tables[name].reset is not None)],
+                every_row=[name for name in tables if _every_row(spec, name)],
+                write_whole=self._write_rows,
                 # An increment's base lies beside it, which the final checkpoint does not.
                 restored=None
                 if saved is None or saved.directory.name == self.folder.final_checkpoint.name
@@ -104,7 +113,7 @@ class RunSaver:
         self._wait()
         directory, self._pending = store.step_directory(self.folder.checkpoints, outcome.steps), outcome.steps
         whole = partial(self._background.written_whole, on_disk=partial(self._saved, directory))
-        write: Save = self.started.execution.save
+        write: Save = self._write_rows
         if self._increments is not None:
             write = partial(self._increments.write, self.started.execution.checkpoint)
         try:
@@ -165,11 +174,14 @@ class RunSaver:
             self._background.close()
 
     def _keep(self, directory: Path, outcome: Outcome) -> None:
-        """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
+        """Makes `directory` a checkpoint of the present state that needs no other of the training.
+
+        It is made of that of the same step where that is one, too.
+        """
         self._wait()
         same = store.step_directory(self.folder.checkpoints, outcome.steps)
-        if not same.exists() or increments.is_incremental(same / store.CHECKPOINT_NAME):
-            self._write(directory, outcome, self.started.execution.save)
+        if not same.exists() or store.follows_step(same):
+            self._write(directory, outcome, self._write_rows)
             return
 
         def finish(temporary: Path) -> None:
@@ -178,6 +190,21 @@ class RunSaver:
                 writer.hard_linked(same / name, temporary / name)
 
         store.link(same, directory, finish=finish)
+
+    @cached_property
+    def _parent(self) -> _ParentCheckpoint | None:
+        """The parent's final checkpoint, if those of the run may be based on it."""
+        return _parent_checkpoint(self.prepared, self.started.execution, self.folder.checkpoints)
+
+    def _write_rows(self, prefix: str, *, progress: Progress = quiet) -> None:
+        """Writes all that is learned; in a run that goes on from a parent, what moved since, if that is much less."""
+        execution = self.started.execution
+        changed = {} if self._parent is None else self._parent.changed(execution.tables)
+        if self._parent is None or not changed:
+            execution.save(prefix, progress=progress)
+        else:
+            base = str(self._parent.prefix)
+            streaming.write(execution.checkpoint, prefix, base=base, changed=changed, progress=progress)
 
     def _write(
         self,
@@ -209,7 +236,7 @@ class RunSaver:
             if not table.frozen and (mask := table.looked_up()) is not None
         }
         with (directory / _TOUCHED).open("wb") as file:
-            np.savez(file, allow_pickle=False, **touched)
+            np.savez_compressed(file, allow_pickle=False, **touched)
         state = {
             "continued_by": [] if (identity := self.prepared.identity) is None else [identity.continued],
             "outcome": outcome.as_json(),
@@ -259,6 +286,86 @@ class RunSaver:
             writer.to_names(directory, self.started.execution.names())
 
 
+@dataclass(frozen=True)
+class _ParentCheckpoint:
+    """The final checkpoint of a run's parent, on which those of the run may be based.
+
+    Attributes:
+        prefix: where it is among those of the run.
+        moved: by table, bool [rows]: those that did not begin as the row of the same number in it.
+        row_bytes: of each table with its slots, by name.
+        rows: of each table, by name.
+        bytes: of the rows that it, and those that it is based on, have besides a whole one.
+    """
+
+    prefix: Path
+    moved: Mapping[str, np.ndarray]
+    row_bytes: Mapping[str, int]
+    rows: Mapping[str, int]
+    bytes: int
+
+    def changed(self, tables: Mapping[str, ReadableTable]) -> dict[str, np.ndarray]:
+        """The rows that differ from those in it, bool [rows], by table; empty: so many that all are to be written."""
+        found = {}
+        for name, moved in self.moved.items():
+            touched = np.False_ if tables[name].frozen else tables[name].looked_up()
+            if touched is not None:
+                found[name] = moved | touched
+        counts = {name: int(found[name].sum()) if name in found else rows for name, rows in self.rows.items()}
+        some, whole = (sum(self.row_bytes[name] * each[name] for name in each) for each in (counts, self.rows))
+        return found if self.bytes + some <= whole / 2 else {}
+
+
+def _parent_checkpoint(prepared: Prepared, execution: Execution, checkpoints: Path) -> _ParentCheckpoint | None:
+    """The parent's final checkpoint, linked into a run's checkpoints; None: these are whole."""
+    spec, parent = prepared.spec, prepared.dense
+    settings = spec.checkpoint
+    if prepared.ancestor is None or parent is None or not settings.since_parent or spec.restore.path is not None:
+        return None
+    if settings.kind is CheckpointKind.NAME or prepared.runtime is not RuntimeKind.FUNCTION:
+        return None
+    parts: dict[str, list[StreamedTable]] = {}
+    for part in streaming.streamed_in(execution.checkpoint):
+        parts.setdefault(part.table, []).append(part)
+    known = {name: _moved_at_first(prepared, parent, name, each) for name, each in parts.items()}
+    moved = {name: rows for name, rows in known.items() if rows is not None}
+    links = increments.chain(prefix_of(parent.index))
+    prefix = store.link_earlier(parent.index, checkpoints) if moved and len(links) <= _MOST_LINKS else None
+    if prefix is None:
+        return None
+    row_bytes = {name: sum(each.dtype.size * int(each.shape[1]) for each in of) for name, of in parts.items()}
+    further = [part for values in parent.tensors.values() for part in increments.parts_of(values)[1:]]
+    size = sum(piece.size for part in further for piece in part.entry.pieces)
+    return _ParentCheckpoint(prefix, moved, row_bytes, {name: int(of[0].shape[0]) for name, of in parts.items()}, size)
+
+
+def _moved_at_first(
+    prepared: Prepared, parent: EarlierCheckpoint, name: str, parts: Sequence[StreamedTable]
+) -> np.ndarray | None:
+    """Bool [rows]: rows of a table that did not begin as those of the same number in the parent; None: any may have."""
+    spec, taken = prepared.spec, prepared.tables.pretrained.tables.get(name)
+    if taken is None or not isinstance(taken.setting, CheckpointSetting) or taken.setting.table not in (None, name):
+        return None
+    policy = prepared.tables.policies[name]
+    # Slots of rows that are frozen apart are saved with their initial values.
+    if taken.setting.path != spec.parent.path or _every_row(spec, name) or 0 < policy.frozen_rows < policy.rows:
+        return None
+    for part in parts:
+        stored = parent.tensors.get(parent.key(name, part.slot))
+        if stored is None or (part.slot is not None and part.slot not in taken.slots):
+            return None
+        (rows, dim), entry = part.shape.as_list(), stored.entry
+        if entry.kind != part.dtype.as_datatype_enum or entry.shape[1:] != (dim,) or entry.shape[0] > rows:
+            return None
+    moved: np.ndarray = taken.alignment.file_rows != np.arange(len(taken.alignment.file_rows))
+    return moved
+
+
+def _every_row(spec: RunSpec, name: str) -> bool:
+    """Whether rows of a table move that no step looks up."""
+    return spec.optimizer_of(name).moves_every_row or spec.tables[name].reset is not None
+
+
 def remove_earlier(folder: RunFolder, settings: Checkpointing, status: str) -> None:
     """Removes the checkpoints of the training, once the run has its summary, unless all are to stay.
 
@@ -269,6 +376,7 @@ def remove_earlier(folder: RunFolder, settings: Checkpointing, status: str) -> N
             store.prune(folder.checkpoints, 0, latest=folder.final_checkpoint)
         if not settings.keep_best and folder.best_checkpoint.exists():
             store.remove(folder.best_checkpoint)
+    store.remove_unneeded(folder.checkpoints)
 
 
 def sizes_on_disk(folder: RunFolder) -> dict[str, int]:

@@ -16,11 +16,14 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from embexp.checkpoints import store
 from embexp.errors import DataError, EmbexpError, NotARunError, RunError, UsageError
@@ -91,7 +94,7 @@ def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()
         lines.append(f"{results.digests} {'table' if results.digests == 1 else 'tables'} by digest")
     if results.weights is not None:
         lines.append(f"{results.weights.tensors} tensors of the final checkpoint, byte for byte")
-    return without_neighbours(found, beside), [*lines, *compared, *results.not_compared]
+    return without_neighbours(found, beside, (folder, again)), [*lines, *compared, *results.not_compared]
 
 
 def compare_studies(folder: RunFolder, again: RunFolder) -> list[Difference]:
@@ -156,7 +159,17 @@ def _states(a: Path, b: Path) -> Iterator[Difference]:
         yield from between(Kind.CHECKPOINT, of_a, of_b, prefix=f"{a.name}/{store.STATE}")
     else:
         yield from _unlike(a.parent, b.parent, [f"{a.name}/{store.STATE}"], Kind.CHECKPOINT)
-    yield from _unlike(a.parent, b.parent, [f"{a.name}/{_TOUCHED}"], Kind.CHECKPOINT)
+    if (found := _looked_up(a)) is None or found != _looked_up(b):  # by content: earlier versions did not compress it
+        yield from _unlike(a.parent, b.parent, [f"{a.name}/{_TOUCHED}"], Kind.CHECKPOINT)
+
+
+def _looked_up(directory: Path) -> dict[str, bytes] | None:
+    """Which rows had been looked up at a checkpoint, by table; None: there is no file of it that can be read."""
+    try:
+        with np.load(directory / _TOUCHED, allow_pickle=False) as stored:
+            return {name: stored[name].tobytes() for name in stored.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return None
 
 
 def _state(directory: Path) -> dict[str, Any] | None:
@@ -201,11 +214,16 @@ def _unlike(a: Path, b: Path, names: Collection[str], kind: Kind) -> Iterator[Di
             yield Difference(kind, name, note="other bytes")
 
 
-def without_neighbours(found: Collection[Difference], names: Collection[str]) -> list[Difference]:
+def without_neighbours(
+    found: Collection[Difference], names: Collection[str], pair: tuple[RunFolder, RunFolder]
+) -> list[Difference]:
     """Without the paths and digests of the runs that are next to a run of a study, which are compared themselves.
+
+    Texts that name a file of the study are the same if they are but for its folder.
 
     Args:
         names: of those runs.
+        pair: the run, and the new one.
     """
     paths = {each.name.removesuffix(".path"): (each.a, each.b) for each in found if each.name.endswith(".path")}
     places = {
@@ -214,8 +232,15 @@ def without_neighbours(found: Collection[Difference], names: Collection[str]) ->
         if isinstance(a, str) and isinstance(b, str) and Path(a).is_absolute() and Path(a).name == Path(b).name
         if Path(a).name in names
     }
-    theirs = {f"{place}.{key}" for place in places for key in ("path", "digest")}
-    return [each for each in found if each.name not in theirs and not (each.kind is Kind.DATA and each.name in places)]
+    theirs = {f"{place}.{key}" for place in places for key in ("path", "digest", "inventory")}
+    left = [each for each in found if each.name not in theirs and not (each.kind is Kind.DATA and each.name in places)]
+    studies = [str(each.path.parent.absolute()) for each in pair] if names else []
+    return [each for each in left if not (studies and _inside(each.a, studies[0]) == _inside(each.b, studies[1]) != "")]
+
+
+def _inside(value: object, study: str) -> str:
+    """A text without the folder of a study; "" for another one, or no text."""
+    return value.replace(study, "") if isinstance(value, str) and study in value else ""
 
 
 @dataclass(frozen=True)
@@ -274,6 +299,7 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
         "every_minutes": None,
         "keep": None,
         "incremental": None,
+        "since_parent": False,
         "on_error": OnError.STOP,
     }
     checkpoint = spec.checkpoint.model_copy(update=settings)
@@ -539,7 +565,13 @@ def _compared(folder: RunFolder, again: RunFolder, record: Record) -> Verificati
         return _one(folder, again, record)
     parts = {name: _one(RunFolder(folder.path / name), RunFolder(again.path / name), record, names) for name in names}
     # The runs of a study share their circumstances.
-    shared = [neighbour for part in parts.values() for neighbour in without_neighbours(part.circumstances, names)]
+    shared = [
+        neighbour
+        for name, part in parts.items()
+        for neighbour in without_neighbours(
+            part.circumstances, names, (RunFolder(folder.path / name), RunFolder(again.path / name))
+        )
+    ]
     of_runs = (
         replace(result, name=f"{name}: {result.name}") for name, part in parts.items() for result in part.results
     )

@@ -72,11 +72,10 @@ class Parent(Spec):
 
 
 def _no_replay(parent: Parent, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-    """Earlier examples, where an example is more than its own columns."""
-    made = [name for name, each in spec.features.items() if each.history_of is not None or each.weights is not None]
-    if parent.replay and (made or spec.task.data):
-        why = f"feature {made[0]} has a history or weights" if made else f"task {spec.task} makes more of its data"
-        rule = f"earlier examples are mixed in where each has its own columns only, and {why}"
+    """Earlier examples, where ids have weights."""
+    weighted = [name for name, each in spec.features.items() if each.weights is not None]
+    if parent.replay and weighted:
+        rule = f"earlier examples are mixed in without weights of ids, which feature {weighted[0]} has"
         yield Fault(f"{scope.path}.replay", str(parent.replay), rule, "set it to 0")
 
 

@@ -220,6 +220,8 @@ class Checkpointing(Spec):
     kind: CheckpointKind = CheckpointKind.OBJECT
     incremental: Count | None = None
     """A whole checkpoint every so many; those between have the rows of tables that changed since. null: all whole."""
+    since_parent: bool = True
+    """In a run that goes on from a parent, only rows that moved since are saved, if they are less than half."""
     on_error: OnError = OnError.CONTINUE
 
     @property

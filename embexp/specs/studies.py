@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -61,6 +62,19 @@ class NoStudy(StudyChoice):
     implementation = "embexp.runs.experiment:SINGLE"
 
 
+PARTS = "parts"
+"""The folder, in that of a study, of the files into which it cuts its data."""
+
+
+class Period(StrEnum):
+    """How long the times in a column belong together."""
+
+    DAY = "day"
+    WEEK = "week"
+    """As in ISO 8601: from Monday on."""
+    MONTH = "month"
+
+
 CONTINUED, ALL, LAST, WINDOW = "continued", "all", "last", "window"
 _WAYS = {
     CONTINUED: "trained on {}, from the run before",
@@ -69,6 +83,7 @@ _WAYS = {
     WINDOW: "trained from nothing on the newest files up to {}",
 }
 """The ways to train for the next file."""
+_CUT = ("csv", "parquet", "jsonl")
 _OF_DAY = re.compile(rf"({'|'.join(_WAYS)})-([0-9]{{3,}})")
 
 
@@ -86,7 +101,7 @@ def way_of(name: str) -> tuple[str, int]:
 class DailyStudy(StudyChoice):
     """Trains on one file after the other, and tests each time on the next one: going on, beside training anew.
 
-    Files are those of `data.path`, in their order.
+    Files are those of `data.path`, in their order, or those into which it is cut by a column.
     """
 
     kind: Literal["daily"] = "daily"
@@ -99,6 +114,10 @@ class DailyStudy(StudyChoice):
     """
     window: Annotated[int, Field(ge=2, le=10_000, strict=True)] = 7
     """Files of the window."""
+    column: Annotated[str, Field(min_length=1)] | None = None
+    """Column by whose values `data.path` is cut into files; null: it is a list of files."""
+    period: Period | None = None
+    """Rows of a day, week or month are one file; null: those of the same value."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Data without files, too few of them, and what the study sets."""
@@ -118,8 +137,13 @@ class DailyStudy(StudyChoice):
         return _named(way, number - 1) if way == CONTINUED and number > 1 else None
 
     def runs(self, spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
-        """For each file but the last: the run that goes on, and those that begin anew."""
+        """For each file but the last: the run that goes on, and those that begin anew.
+
+        If the data are cut by a column, they have been.
+        """
         files: Sequence[str] = getattr(spec.data, "paths", ())
+        if self.column is not None:
+            files = [str(path) for path in sorted((directory / PARTS).iterdir())]
         found: dict[str, RunSpec] = {}
         for place in range(len(files) - 1):
             train = {
@@ -142,11 +166,25 @@ class DailyStudy(StudyChoice):
 
 
 def _files(study: DailyStudy, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-    """Data that are no list of files."""
-    paths = getattr(spec.data, "paths", ())
-    if getattr(spec.data, "given", None) or len(paths) < 3:
+    """Data that are no list of files, or can't be cut."""
+    paths, given = getattr(spec.data, "paths", ()), getattr(spec.data, "given", None)
+    if study.column is not None:
+        if given or spec.data.kind not in _CUT:
+            rule = f"the files of {', '.join(_CUT)} can be cut by a column, not given splits or other data"
+            remedy = "set it to null, and data.path to a list of files"
+            yield Fault(f"{scope.path}.column", repr(study.column), rule, remedy)
+        return
+    if study.period is not None:
+        rule = "it is of the times in study.column, which is null"
+        yield Fault(f"{scope.path}.period", study.period.value, rule, "set study.column, or leave it null")
+    if given or len(paths) < 3:
         rule = "it trains on one file, tests on the next, and goes on: it needs a list of three or more, in their order"
-        yield Fault("data.path", str(getattr(spec.data, "path", spec.data.kind)), rule, "set data.path=[one,two,three]")
+        yield Fault(
+            "data.path",
+            str(getattr(spec.data, "path", spec.data.kind)),
+            rule,
+            "set data.path=[one,two,three], or study.column to a column",
+        )
 
 
 def study_of(kind: str) -> type[StudyChoice]:

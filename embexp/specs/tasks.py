@@ -143,6 +143,7 @@ class Task(str):
         losses: choices of the loss that it takes, for messages.
         reference: `module:object` of the constant prediction that a model must beat, see `training.baseline`; "": none.
         serving: `module:function` that makes a served model, see `embexp.runs.serving`.
+        answers: id column, which no feature reads, whose rows are the labels, and the feature whose table has them.
         takes_rows: whether a served model may be given the rows of its features, see `serving.row_model`.
         evaluator: `module:class` of its evaluation, see `embexp.runs.evaluations`.
     """
@@ -161,6 +162,7 @@ class Task(str):
     losses: ClassVar[str] = "loss=of_task"
     loss_unit: ClassVar[str] = ""
     reference: str = ""
+    answers: tuple[str, str] | None = None
     takes_rows: bool = False
 
     def __new__(cls, name: str, **attributes: Any) -> Self:

@@ -73,6 +73,8 @@ class Drawn:
         per_row: examples in a row, where rows are as large.
         most: rows beyond which so many are drawn once.
         outcomes: of each row; None: they are not kept.
+        names: int64 [count], rising: what tells a row, such as a user, from those of another evaluation; None: its
+            place does.
     """
 
     measured: Measured
@@ -82,6 +84,23 @@ class Drawn:
     per_row: int = 1
     most: int = MOST
     outcomes: Outcomes | None = None
+    names: np.ndarray | None = None
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Those of all rows."""
+        return self.of_some(np.arange(self.count))(np.ones(self.count, np.int64))
+
+    def only(self, names: np.ndarray) -> Drawn:
+        """The rows of some names, which it has; their order must not matter."""
+        assert self.names is not None
+        assert self.order is None
+        places = np.searchsorted(self.names, names)
+
+        def measured(rows: np.ndarray, counts: np.ndarray) -> Mapping[str, float]:
+            return self.measured(places[rows], counts)
+
+        return replace(self, measured=measured, count=len(places), names=names, outcomes=None)
 
     def of_some(self, some: np.ndarray) -> Callable[[np.ndarray], Mapping[str, float]]:
         """Measures some rows, int64, rising, by how often each counts, int64 [rows]."""
@@ -176,9 +195,23 @@ def around(metrics: Mapping[str, float], deviations: Mapping[str, Sequence[float
     return Intervals.of(found, *getattr(deviations, "drawn", ()))
 
 
-def are_pairs(before: Sequence[Drawn], after: Sequence[Drawn]) -> bool:
-    """Whether two evaluations are of as many rows, and not of other users, as where one model knows more of them."""
-    return [each.count for each in before] == [each.count for each in after]
+Pairs = tuple[tuple[Drawn, ...], tuple[Drawn, ...]]
+
+
+def pairs(before: Sequence[Drawn], after: Sequence[Drawn]) -> Pairs | None:
+    """Two evaluations on the rows of both, such as the users whom both models know; None: there are none."""
+    found = []
+    for then, now in zip(before, after, strict=True):
+        if then.names is None or now.names is None:
+            if then.count != now.count:
+                return None
+        elif not np.array_equal(then.names, now.names):
+            names = np.intersect1d(then.names, now.names, assume_unique=True)
+            if not len(names):
+                return None
+            then, now = then.only(names), now.only(names)
+        found.append((then, now))
+    return tuple(then for then, _ in found), tuple(now for _, now in found)
 
 
 @dataclass(frozen=True)
@@ -241,9 +274,9 @@ def differences(
         after: of that of another model, on the same rows in the same order.
 
     Raises:
-        ValueError: they are not of the same rows, see `are_pairs`.
+        ValueError: they are not of as many rows; see `pairs`.
     """
-    if not are_pairs(before, after):
+    if [each.count for each in before] != [each.count for each in after]:
         raise ValueError("pairs are of the same rows")
     found: dict[str, Interval] = {}
     for mine, theirs in zip(after, before, strict=True):

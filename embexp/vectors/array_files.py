@@ -29,7 +29,8 @@ from embexp.system.hdf5 import Dataset, File
 from embexp.system.parallel import Progress
 from embexp.system.tensor_bundle import increments
 from embexp.system.tensor_bundle import index as bundle_index
-from embexp.system.tensor_bundle.index import Entry, data_files, prefix_of, read_index
+from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.index import data_files, prefix_of
 from embexp.system.tensor_bundle.tensor import Tensor, number_type, type_name
 from embexp.system.tensor_bundle.writer import KEY_END
 from embexp.vectors import stored
@@ -363,21 +364,18 @@ def read_tensor(index: Path, key: str | None) -> Stored:
     return stored_tensor(index, checkpoint_tensors(index), key)
 
 
-def checkpoint_tensors(index: Path) -> dict[str, Entry]:
+def checkpoint_tensors(index: Path) -> dict[str, Values]:
     """All tensors of a checkpoint, by their keys without the end that all keys of an object-based one share.
 
     Raises:
-        DataError: its index can't be read, or it is incremental, so that it has some rows of its matrices only.
+        CheckpointError: it is incremental, and what it is based on is missing or has changed.
+        DataError: its index can't be read.
     """
-    if (base := increments.link(prefix_of(index)).base) is not None:
-        raise DataError(
-            f"{index.parent}: found an incremental checkpoint, with the rows that changed since {base.parent.name},"
-            " expected a whole one, as runs write at their end"
-        )
-    return {key.removesuffix(KEY_END): entry for key, entry in read_index(index).items()}
+    found = increments.tensors(increments.chain(prefix_of(index)))
+    return {key.removesuffix(KEY_END): values for key, values in found.items()}
 
 
-def stored_tensor(index: Path, checkpoint_tensors: Mapping[str, Entry], key: str | None) -> Stored:
+def stored_tensor(index: Path, checkpoint_tensors: Mapping[str, Values], key: str | None) -> Stored:
     """One tensor of a checkpoint whose index has been read, mapped. Its checksum is compared by `Stored.check`.
 
     Args:
@@ -388,24 +386,29 @@ def stored_tensor(index: Path, checkpoint_tensors: Mapping[str, Entry], key: str
     Raises:
         DataError: it can't be read, or doesn't hold the one matrix.
     """
-    shapes = {each: entry.shape for each, entry in checkpoint_tensors.items()}
+    shapes = {each: values.entry.shape for each, values in checkpoint_tensors.items()}
     key = only_key(index, shapes, None if key is None else key.removesuffix(KEY_END), "tensor")
-    entry, name = checkpoint_tensors[key], f"{index}: {key}"
+    values, name = checkpoint_tensors[key], f"{index}: {key}"
+    if isinstance(values, Tensor):
+        values = Tensor(name, key, values.entry)
+    entry = values.entry
     dtype = number_type(entry.kind)
     if dtype not in FLOATS:
         expected = "float16, bfloat16, float32 or float64"
         raise DataError(f"{name}: found a tensor of {type_name(entry.kind)}, expected {expected}")
     rows, dim = checked_shape(name, entry.shape, dtype)
-    tensor = Tensor(name, key, entry)
-    tensor.check_place()
-    whole = len(entry.pieces) == 1 and dtype in ROW_TYPES.values()
+    parts = increments.parts_of(values)
+    for part in parts:
+        part.check_place()
+    in_place = isinstance(values, Tensor) or (values.unchanged and values.rows == values.whole.entry.shape[0])
+    whole = in_place and len(entry.pieces) == 1 and dtype in ROW_TYPES.values()
     return Stored(
         name=name,
         rows=rows,
         dim=dim,
         dtype=dtype,
-        read=tensor.read,
-        files=[index, *data_files([entry])],
+        read=values.read,
+        files=[index, *data_files(part.entry for part in parts)],
         place=Place(entry.pieces[0].path, entry.pieces[0].offset) if whole else None,
-        check=tensor.verify,
+        check=values.verify,
     )

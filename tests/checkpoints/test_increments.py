@@ -284,30 +284,84 @@ def test_a_table_that_does_not_fit_is_told(tmp_path: Path) -> None:
 
 
 def test_it_is_not_copied_away_from_its_base(tmp_path: Path) -> None:
-    directories, _ = three(tmp_path)
+    directories, states = three(tmp_path)
     with pytest.raises(
         CheckpointError, match="step_00000002 is an incremental checkpoint, where a whole one is needed"
     ):
-        store.copy(store.prefix_in(directories[2]), str(tmp_path / "copy"))
-    assert not [*tmp_path.glob("copy*")]
+        store.link(directories[2], tmp_path / "elsewhere/copy")
+    assert not (tmp_path / "elsewhere").exists()
+    table = table_of("variable", "adagrad", tmp_path)
+    restoring.read_run(seen([table]), store.link(directories[2], tmp_path / "beside"))
+    assert state([table]) == states[2]
 
 
-def test_where_a_whole_one_is_needed(tmp_path: Path) -> None:
-    directories, _ = three(tmp_path)
-    words = "step_00000002 is an incremental checkpoint: it has the rows that changed since step_00000001"
-    with pytest.raises(CheckpointError, match=words):
-        embexp.checkpoints.restore(directories[2], tf.train.Checkpoint())
-    with pytest.raises(CheckpointError, match=words):
-        embexp.checkpoints.convert(directories[2], tmp_path / "names", kind="name")
+def test_a_whole_one_is_made_of_it(tmp_path: Path) -> None:
+    directories, states = three(tmp_path)
+    index = directories[2] / "checkpoint.index"
+    with pytest.raises(CheckpointError, match=r"step_00000002 is an incremental.* embexp checkpoint convert .* OUT"):
+        store.find_index(index, whole=True)
+    embexp.checkpoints.convert(index, tmp_path / "whole/checkpoint", kind="object")
+    embexp.checkpoints.convert(index, tmp_path / "names/ckpt", kind="name")
+    for directory in directories:
+        shutil.rmtree(directory)
+    table = table_of("variable", "adagrad", tmp_path)
+    restoring.read_run(seen([table]), tmp_path / "whole")
+    assert state([table]) == states[2]
+    reader = tf.train.load_checkpoint(str(tmp_path / "whole/checkpoint"))
+    assert reader.get_tensor("embedding/item/.ATTRIBUTES/VARIABLE_VALUE").tobytes() == states[2][0]
+    by_name = str(tmp_path / "names/ckpt")
+    found = {tf.train.load_variable(by_name, name).tobytes() for name, _ in tf.train.list_variables(by_name)}
+    assert found >= set(states[2])
 
 
-def test_vectors_are_not_read_from_it(tmp_path: Path) -> None:
-    directories, _ = three(tmp_path)
-    with pytest.raises(
-        DataError, match=r"step_00000002: found an incremental checkpoint, .* since step_00000001, expected"
-    ):
-        vectors.read_tensor(directories[2] / "checkpoint.index", "embedding/item")
-    assert vectors.read_tensor(directories[0] / "checkpoint.index", "embedding/item").rows == ROWS
+def test_other_programs_variables_are_restored_from_it(tmp_path: Path) -> None:
+    directories, states = three(tmp_path)
+    table = tf.Variable(np.zeros((ROWS, DIM), np.float32))
+    plain = tf.train.Checkpoint(embedding=tf.train.Checkpoint(item=table))
+    embexp.checkpoints.restore(directories[2], plain, only=["embedding/item"])
+    assert table.numpy().tobytes() == states[2][0]
+    with pytest.raises(CheckpointError, match="step_00000002 is an incremental checkpoint"):
+        embexp.checkpoints.restore(directories[2], tf.train.Checkpoint())  # its variables may come later
+
+
+def test_vectors_are_read_from_it(tmp_path: Path) -> None:
+    directories, states = three(tmp_path)
+    for directory, expected in zip(directories, states, strict=True):
+        stored = vectors.read_tensor(directory / "checkpoint.index", "embedding/item")
+        assert stored.check is not None
+        stored.check()
+        assert stored.read(0, ROWS).tobytes() == expected[0]
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS + 2, ROWS + 3 * BLOCK])
+def test_further_rows_are_among_those_that_changed(tmp_path: Path, rows: int) -> None:
+    """Three links, of ROWS, `rows` and `rows + 1` rows; a matrix without changes is read from its place."""
+    random, directories, expected = np.random.default_rng(0), [], []
+    values = VALUES
+    for number, size in enumerate((ROWS, rows, rows + 1)):
+        values = np.concatenate([values, random.normal(size=(size - len(values), DIM)).astype(np.float32)])
+        table = EmbeddingTable("item", size, DIM)
+        table.write(0, values)
+        changed = np.arange(size) >= (len(expected[-1]) if expected else 0)
+        directories.append(tmp_path / f"step_{number:08d}")
+        save(directories[-1], [table], {"item": changed}, directories[-2] if number else None)
+        expected.append(values)
+    for directory, whole in zip(directories, expected, strict=True):
+        restored = EmbeddingTable("item", len(whole), DIM)
+        restoring.read_run(seen([restored]), directory)
+        assert restored.read(0, len(whole)).tobytes() == whole.tobytes()
+        stored = vectors.read_tensor(directory / "checkpoint.index", "embedding/item")
+        for start in (0, ROWS - 2, len(whole) - 1):
+            assert stored.read(start, len(whole)).tobytes() == whole[start:].tobytes()
+        assert (stored.place is not None) == (directory == directories[0] or (rows == ROWS and len(whole) == ROWS))
+    if rows > ROWS:  # the last but one has some of the rows that the last one needs
+        description = directories[2] / "checkpoint.increment.json"
+        content = json.loads(description.read_text())
+        for key, matrix in content["matrices"].items():
+            content["matrices"][key] = {**matrix, "shape": [rows + 5, DIM]}
+        description.write_text(json.dumps(content))
+        with pytest.raises(DataError, match=rf"found {rows + 1 - ROWS:,} of rows {ROWS} to {rows + 5}"):
+            vectors.read_tensor(directories[2] / "checkpoint.index", "embedding/item").read(0, rows + 5)
 
 
 def test_tensorflow_does_not_take_it_for_a_whole_one(tmp_path: Path) -> None:

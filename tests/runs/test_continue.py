@@ -13,6 +13,8 @@ import embexp
 from embexp.cli.commands import main
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.specs.tasks import Direction
+from embexp.system.tensor_bundle.increments import is_incremental
+from tests.strategies.cluster.cluster_runs import command, done
 
 QUIET = ("output.plots=false", "output.tensorboard=false", "output.baselines=false")
 COLUMNS = "user,item,age,size,label"
@@ -265,6 +267,49 @@ def test_files_that_come_day_by_day(folder: Path, tmp_path: Path) -> None:
     assert main(["report", str(tmp_path / "out"), "--no-html"]) == 0
 
 
+def test_a_file_that_is_cut_by_a_column_is_as_files(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of three days, one after the other and mixed up, have the results of the three files."""
+    days = {day: (folder / f"{day}.csv").read_text().splitlines()[1:] for day in ("monday", "tuesday", "wednesday")}
+    rows = [f"{row},2024-06-0{3 + place}" for place, day in enumerate(days.values()) for row in day]
+    order = np.argsort(np.random.default_rng(0).permutation(len(rows)) // 300, kind="stable")
+    (tmp_path / "whole.csv").write_text("\n".join([f"{COLUMNS},day", *(rows[place] for place in order)]) + "\n")
+    files = []
+    for place in range(3):
+        files.append(tmp_path / f"day{place}.csv")
+        of_day = [rows[at] for at in order if rows[at].endswith(f"0{3 + place}")]
+        files[-1].write_text("\n".join([f"{COLUMNS},day", *of_day]) + "\n")
+    given = ["run", "experiment=animals", "--config-dir", str(folder / "own"), "study=daily", "study.retrain=[]"]
+    given += ["train.steps=3", *QUIET]
+    by_column = [f"data.path={tmp_path / 'whole.csv'}", "study.column=day", "study.period=day"]
+    path = f"data.path=[{','.join(map(str, files))}]"
+    assert main([*given, path, f"hydra.run.dir={tmp_path / 'files'}"]) == 0
+
+    def killed(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("embexp.runs.experiment.json_object", killed)  # after the data have been cut
+        assert main([*given, *by_column, f"hydra.run.dir={tmp_path / 'cut'}"]) != 0
+    assert main(["resume", str(tmp_path / "cut")]) == 0
+    one, two = (read(tmp_path / name / "summary.json") for name in ("files", "cut"))
+    assert two["metrics"] == one["metrics"]
+    assert two["parts"] == [f"00{1 + place}-2024-06-0{3 + place}" for place in range(3)]
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "cut"), "--no-html"]) == 0
+    assert "2024-06-05" in capsys.readouterr().out
+    assert main(["plan", *given[1:], *by_column]) == 0
+    assert "2 runs, in the folders continued-001, continued-002" in capsys.readouterr().out
+    lacking = [f"data.path={folder / 'monday.csv'}", "study.column=day", f"hydra.run.dir={tmp_path / 'lacking'}"]
+    assert main([*given, *lacking]) == 2
+    assert "study.column = 'day'" in capsys.readouterr().err
+    assert main([*given, "study.column=null", "study.period=day", path]) == 2
+    assert "it is of the times in study.column" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert embexp.verify("cut").identical
+
+
 def test_earlier_examples_are_mixed_in(folder: Path, tuesday: Path) -> None:
     out = go_on(folder, tuesday.name, "wednesday", "parent.replay=0.25", "train.epochs=1")
     run = embexp.load_run(out)
@@ -303,14 +348,77 @@ def test_a_graph_goes_on_with_new_entities_and_relations(tmp_path: Path) -> None
     overrides = ["experiment=knowledge_graph", f"data.path={tmp_path / 'one.tsv'}", "train.epochs=1", *QUIET]
     overrides += ["tables.entity.dim=8", "tables.relation.dim=8"]
     first = embexp.load_run(embexp.run(overrides, tmp_path / "first", quiet=True).directory)
-    again = embexp.continue_run(tmp_path / "first", tmp_path / "two.tsv", (), tmp_path / "second", quiet=True)
+    given = ["parent.replay=0.25"]
+    again = embexp.continue_run(tmp_path / "first", tmp_path / "two.tsv", given, tmp_path / "second", quiet=True)
     second = embexp.load_run(again.directory)
+    from embexp.runs.prepare import read_data
+    from embexp.system.parallel import quiet
+
+    examples = read_data(second.spec, quiet).scan.examples
+    lines = {name: (tmp_path / f"{name}.tsv").read_text().splitlines() for name in ("one", "two")}
+    replayed = np.arange(2 * len(lines["two"]), examples.count)
+    assert len(replayed) == pytest.approx(second.summary["examples"]["train"] / 4, abs=2)
+    columns = {"source": "entity", "relation": "relation", "target": "entity"}
+    names = [
+        np.array(second.vocabulary(table).tokens())[examples.column(name, replayed)] for name, table in columns.items()
+    ]
+    assert {"\t".join(triple) for triple in zip(*(each[::2] for each in names), strict=True)} <= set(lines["one"])
+    assert names[0][1::2].tolist() == names[2][::2].tolist()  # with the query of its head behind that of its tail
+    assert np.array_equal(examples.labels, examples.column("target"))
     assert second.summary["parent"]["tables"]["entity"] == {"kept": 12, "new": 4, "unseen": 4, "dropped": 0}
     assert second.summary["parent"]["tables"]["relation"] == {"kept": 4, "new": 2, "unseen": 0, "dropped": 0}
     for table in ("entity", "relation"):
         before = first.vocabulary(table).tokens()
         assert second.vocabulary(table).tokens()[: len(before)] == before
     assert embexp.verify(again.directory).identical
+
+
+def test_recommendation_goes_on_with_users_that_the_parent_lacks(tmp_path: Path) -> None:
+    """Adjacency lists; earlier interactions are mixed in, and the change is that of users whom both know."""
+    random = np.random.default_rng(0)
+    for name, users, items in (("one", range(60), range(45)), ("two", range(20, 80), range(15, 60))):
+        lines = []
+        for user in users:
+            liked = random.choice([item for item in items if item % 3 == user % 3], 6, replace=False)
+            lines.append(" ".join(map(str, [user, *liked])))
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    overrides = ["experiment=recommendation", "data=adjacency", f"data.path={tmp_path / 'one.txt'}", *QUIET]
+    embexp.run([*overrides, "train.epochs=2", "train.steps=null"], tmp_path / "one", quiet=True)
+    given = ["parent.replay=0.3"]
+    link = embexp.continue_run(tmp_path / "one", tmp_path / "two.txt", given, tmp_path / "two", quiet=True)
+    assert link.summary["parent"]["tables"]["user"] == {"kept": 60, "new": 20, "unseen": 20, "dropped": 0}
+    assert link.summary["examples"]["train"] == 288 + round(288 * 3 / 7)
+    from embexp.runs.prepare import read_data
+    from embexp.system.parallel import quiet
+
+    data = read_data(embexp.load_run(link.directory).spec, quiet)
+    assert data.as_before is not None
+    users = [each.candidates.held_out("test").users for each in (data, data.as_before())]
+    change = link.summary["parent"]["differences"]["test"]["ndcg_at_10"]
+    assert change["users"] == len(np.intersect1d(*users)) < max(map(len, users))
+    assert change["interval"][0] < change["value"] < change["interval"][1]
+    assert embexp.verify(link.directory).identical
+
+
+def test_words_of_skip_gram_keep_their_rows(tmp_path: Path) -> None:
+    words, random = [f"w{number}" for number in range(8)], np.random.default_rng(0)
+    for name, some in (("one", words[:6]), ("two", words[2:])):
+        lines = [" ".join(random.choice(some, 12)) for _ in range(100)]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    overrides = [
+        "experiment=skipgram",
+        f"data.path={tmp_path / 'one.txt'}",
+        "train.epochs=1",
+        "tables.word.dim=4",
+        *QUIET,
+    ]
+    embexp.run([*overrides, "tables.context.dim=4"], tmp_path / "one", quiet=True)
+    embexp.continue_run(tmp_path / "one", tmp_path / "two.txt", ["freeze=old_rows"], tmp_path / "two", quiet=True)
+    one, two = (embexp.load_run(tmp_path / name) for name in ("one", "two"))
+    assert two.vocabulary("word").tokens()[:6] == one.vocabulary("word").tokens()
+    assert sorted(two.vocabulary("word").tokens()[6:]) == ["w6", "w7"]
+    assert np.array_equal(two.table("word")[:6], one.table("word"))
+    assert two.summary["parent"]["tables"]["word"] == {"kept": 6, "new": 2, "unseen": 2, "dropped": 0}
 
 
 def test_standardised_labels_keep_their_unit(tmp_path: Path) -> None:
@@ -353,19 +461,28 @@ PLACES = {
     "mirrored": ("strategy=mirrored",),
     "session": ("runtime=session",),
     "tpu": ("strategy=tpu_simulator",),
+    "workers": ("strategy=multi_worker", "strategy.workers=2"),
 }
+
+
+def finish(words: list[str], place: str) -> None:
+    """Runs a command, in a process of its own if others join it."""
+    if place == "workers":
+        done(command(*words))
+    else:
+        assert main(words) == 0
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_link_is_the_long_run_over_the_same_examples(folder: Path, place: str) -> None:
-    """Where files give the vocabularies, and nothing is shuffled or held out."""
+    """Where files give the vocabularies, and nothing is shuffled or held out; the link saves only what moved."""
     here = folder / place
     here.mkdir()
     for name, users, seed in (("one", range(12), 5), ("two", range(6, 20), 6)):
         write(here / f"{name}.csv", users, 320, seed)
     one, two = ((here / f"{name}.csv").read_text() for name in ("one", "two"))
     (here / "both.csv").write_text(one + two.partition("\n")[2])
-    (here / "users.txt").write_text("".join(f"u{number}\n" for number in reversed(range(22))))
+    (here / "users.txt").write_text("".join(f"u{number}\n" for number in reversed(range(60))))
     (here / "items.txt").write_text("".join(f"i{number}\n" for number in range(1, 8)))
     plain = (
         "data.shuffle=false",
@@ -384,12 +501,12 @@ def test_a_link_is_the_long_run_over_the_same_examples(folder: Path, place: str)
     )
     start = ["run", "experiment=animals", "--config-dir", str(folder / "own"), *plain]
     for name in ("one", "both"):
-        assert main([*start, f"data.path={here / f'{name}.csv'}", f"hydra.run.dir={here / f'run-{name}'}"]) == 0
-    link, long = (
-        embexp.load_run(go_on(here, "run-one", "two", "parent.schedules=continue")),
-        embexp.load_run(here / "run-both"),
-    )
-    assert link.vocabulary("user").tokens()[:3] == ["<oov>", "u21", "u20"]
+        finish([*start, f"data.path={here / f'{name}.csv'}", f"hydra.run.dir={here / f'run-{name}'}"], place)
+    given = ["continue", str(here / "run-one"), "--data", str(here / "two.csv"), "parent.schedules=continue"]
+    finish([*given, f"hydra.run.dir={here / 'link'}"], place)
+    link, long = (embexp.load_run(here / name) for name in ("link", "run-both"))
+    assert is_incremental(here / "link/checkpoints/final/checkpoint") == (place != "session")
+    assert link.vocabulary("user").tokens()[:3] == ["<oov>", "u59", "u58"]
     for table in ("user", "item", "size"):
         assert link.vocabulary(table).digest == long.vocabulary(table).digest
         assert np.array_equal(link.table(table), long.table(table))

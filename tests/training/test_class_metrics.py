@@ -12,6 +12,7 @@ from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.recommendation.evaluation import intervals_over_users
 from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Task
+from embexp.training import intervals
 from embexp.training.intervals import around
 
 
@@ -196,3 +197,21 @@ def test_the_confusion_of_classes_by_name() -> None:
     assert found["classes"]["cow"] == {"precision": 1.0, "recall": 0.5, "f1": pytest.approx(2 / 3), "examples": 2}
     assert found["classes"]["dog"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "examples": 1}
     assert metrics.confusion_by_name(labels, np.zeros((4, 31)), Measures(), ()) == {}
+
+
+def test_pairs_are_of_the_users_whom_both_know() -> None:
+    values = {"mrr": np.array([0.1, 0.2, 0.3])}, {"mrr": np.array([0.5, 0.7, 0.9, 0.0])}
+    users = np.array([1, 4, 6]), np.array([2, 4, 6, 9])
+    with intervals.drawn_later():
+        before, after = (intervals_over_users(of, 0, users=who).drawn for of, who in zip(values, users, strict=True))
+    pairs = intervals.pairs(before, after)
+    assert pairs is not None
+    assert [each[0].metrics["mrr"] for each in pairs] == pytest.approx([0.25, 0.8])
+    low, high = intervals.differences(*pairs, seed=0)["mrr"]
+    assert low < 0 < high
+    assert intervals.pairs(before, before) == (before, before)
+    with intervals.drawn_later():
+        others = intervals_over_users(values[0], 0, users=np.array([0, 2, 3])).drawn
+        nameless = intervals_over_users(values[1], 0).drawn
+    assert intervals.pairs(before, others) is None
+    assert intervals.pairs(before, nameless) is None

@@ -98,7 +98,8 @@ usage: embexp checkpoint convert PATH OUT --to name|object [--names FILE]
 
 Converts a checkpoint to the other kind. A name-based checkpoint, as tf.compat.v1.train.Saver writes it, matches
 variables by their global names; an object-based one, as tf.train.Checkpoint writes it, by the edges between objects.
-Values are not loaded: only the index differs, and the data files are hard-linked if the file system supports it.
+Values are not loaded: only the index differs, and the data files are hard-linked if the file system supports it. Of an
+incremental checkpoint, all rows of its tables are written, so that the new one is whole.
 
 PATH is the prefix, the folder or the .index file of a checkpoint, a SavedModel, or the directory of a run, whose tables
 get the names of checkpoint.kind=name. OUT is the prefix of the new one (in an existing folder, `checkpoint` in it).
@@ -607,7 +608,7 @@ def _grow_file(options: argparse.Namespace) -> None:
         {name: value for name, _, value in (word.rpartition("=") for word in words)} for words in _of_file(options)
     )
     maps = growing.maps_by_token({name: (old, new[name]) for name, old in before.items()})
-    index = store.find_index(Path(options.directory))
+    index = store.find_index(Path(options.directory), whole=True)
     variables = growing.plan_file(index, maps, {name: int(number) for name, number in rows.items()})
     if not options.dry_run:
         growing.write_file(index, variables, options.out, fill=growing.Fill(options.missing), seed=options.seed or 0)

@@ -91,10 +91,10 @@ def records_of(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
         compressed.opened(path) as (data, _),
         io.TextIOWrapper(data, encoding=encoding, errors=errors, newline="") as text,
     ):
-        yield from records(_without_separator_line(_short(text)), dialect)
+        yield from records(without_separator_line(_short(text)), dialect)
 
 
-def _without_separator_line(lines: Iterator[str]) -> Iterator[str]:
+def without_separator_line(lines: Iterator[str]) -> Iterator[str]:
     """The lines, the first one empty if it is `sep=;`, by which Excel knows a delimiter."""
     for line in lines:
         yield line[len(line.rstrip("\r\n")) :] if is_separator_line(line) else line

@@ -148,6 +148,7 @@ RANKING = Ranking(
     reference=f"{_RANKS}:REFERENCE",
     data="embexp.fields.graphs.queries:complete",
     additions="embexp.fields.graphs.evaluation:additions",
+    answers=("target", CANDIDATES),
     serving="embexp.fields.graphs.serving:model",
     evaluator="embexp.fields.graphs.evaluation:RankingEvaluator",
     metrics=(

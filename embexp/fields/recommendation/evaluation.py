@@ -288,7 +288,8 @@ class ListEvaluator(Evaluator):
             who = (_recommended(data).interactions.user,)
             outcomes = Outcomes(held.examples, values[self.first], self.first, columns=who)
             details["intervals"] = intervals.around(
-                found, intervals_over_users(values, self._seed, partial(progress, INTERVALS), outcomes)
+                found,
+                intervals_over_users(values, self._seed, partial(progress, INTERVALS), outcomes, users=held.users),
             )
         return found
 
@@ -432,12 +433,15 @@ def intervals_over_users(
     seed: int,
     progress: Callable[[float], object] = unheard,
     outcomes: Outcomes | None = None,
+    *,
+    users: np.ndarray | None = None,
 ) -> Intervals:
     """Intervals of metrics that are means over users; users are drawn again.
 
     Args:
         values: by name, of each user, float64 [N].
         outcomes: of the users; None: nobody asks.
+        users: int64 [N], their rows in the vocabulary, rising; None: they are compared with nobody.
     """
     if not values:
         return Intervals()
@@ -452,4 +456,5 @@ def intervals_over_users(
 
     rows = np.arange(count)
     some = np.sort(generator.choice(rows, MOST, replace=False)) if count > MOST else rows
-    return bootstrap(Drawn(measured, count, unit="users", outcomes=outcomes), some, generator, progress)
+    drawn = Drawn(measured, count, unit="users", outcomes=outcomes, names=users)
+    return bootstrap(drawn, some, generator, progress)

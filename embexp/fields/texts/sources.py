@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from embexp.data import splits
 from embexp.data.columns import Columns
+from embexp.data.contract import Contract, grown
 from embexp.data.examples import CLASSES, Encoded, Layout, encode, extended, in_order
 from embexp.data.files.arrow_columns import Chunk, Column
 from embexp.data.sources.columnar import TokenSource
@@ -170,11 +171,20 @@ class TextSource(TokenSource):
 
 @dataclass(frozen=True)
 class SkipGramSource(Source):
-    """Pairs of words that stand together, and of words that do not."""
+    """Pairs of words that stand together, and of words that do not.
+
+    Attributes:
+        contract: of a run that goes on: its words have the first rows.
+    """
 
     no_other_file = "pairs of words are drawn from the run's own texts"
 
     data: SkipGram
+    contract: Contract | None = None
+
+    def going_on(self, contract: Contract) -> SkipGramSource:
+        """With its words."""
+        return replace(self, contract=contract)
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Columns that pairs lack, a split by users, and the first text that can't be read."""
@@ -200,7 +210,12 @@ class SkipGramSource(Source):
             raise ConfigError(faults)
         corpus = self._corpus()
         settings = {"kind": self.data.kind, **corpus.settings(), **self.data.model_dump(mode="json", include=_DRAWN)}
-        make = partial(write_pairs, self.data, corpus, columns=PAIR, progress=progress)
+        earlier = None
+        if self.contract is not None:
+            settings["contract"] = self.contract.digest
+            found = self.contract.vocabularies.get(columns.ids[PAIR[0]])
+            earlier = found if isinstance(found, TokenVocabulary) else None
+        make = partial(write_pairs, self.data, corpus, columns=PAIR, earlier=earlier, progress=progress)
         return cached("pairs", corpus.digest(cache=cache), settings, make, cache=cache)
 
     def division_key(self) -> dict[str, Any]:
@@ -280,8 +295,8 @@ class Pairs:
         self._rows = {token: row for row, token in enumerate(vocabulary.tokens())}
         counts = vocabulary.known_frequencies.astype(np.float64)
         self._kept = np.ones(len(counts))
-        if data.subsample:
-            self._kept = np.minimum(1.0, np.sqrt(data.subsample * counts.sum() / counts))
+        if data.subsample:  # a word of a run that goes on may not be in these texts
+            self._kept = np.minimum(1.0, np.sqrt(data.subsample * counts.sum() / np.maximum(counts, 1.0)))
         weights = np.cumsum(counts**data.power)
         self._drawn_below = weights / weights[-1]
 
@@ -339,8 +354,10 @@ class Pairs:
         return ids[order], order < len(positive)
 
 
-def vocabulary_of(data: SkipGram, corpus: Corpus, progress: Progress) -> TokenVocabulary:
-    """The words that are used, by falling frequency.
+def vocabulary_of(
+    data: SkipGram, corpus: Corpus, progress: Progress, earlier: TokenVocabulary | None = None
+) -> TokenVocabulary:
+    """The words that are used: those of a run that goes on, then the others by falling frequency.
 
     Raises:
         DataError: fewer than two words are common enough.
@@ -351,7 +368,13 @@ def vocabulary_of(data: SkipGram, corpus: Corpus, progress: Progress) -> TokenVo
         progress("counting words", text.done or None)
     rules = VocabularyRules(unknown=UnknownPolicy.ERROR, min_frequency=data.min_count, max_size=data.max_words)
     numbers = np.fromiter(counts.values(), np.int64, len(counts))
-    vocabulary, _ = from_counts(pa.array(counts, pa.large_string(), size=len(counts)), numbers, rules)
+    words = pa.array(counts, pa.large_string(), size=len(counts))
+    if earlier is None:
+        vocabulary, _ = from_counts(words, numbers, rules)
+    else:
+        found, _ = grown(earlier, words, numbers, rules)
+        assert isinstance(found, TokenVocabulary)  # as the earlier one is
+        vocabulary = found
     if vocabulary.size < 2:
         raise DataError(
             f"{corpus.path}: found {vocabulary.size} of {len(counts)} distinct words at least {data.min_count} times, "
@@ -360,16 +383,25 @@ def vocabulary_of(data: SkipGram, corpus: Corpus, progress: Progress) -> TokenVo
     return vocabulary
 
 
-def write_pairs(data: SkipGram, corpus: Corpus, folder: Path, *, columns: Sequence[str], progress: Progress) -> None:
+def write_pairs(
+    data: SkipGram,
+    corpus: Corpus,
+    folder: Path,
+    *,
+    columns: Sequence[str],
+    earlier: TokenVocabulary | None = None,
+    progress: Progress,
+) -> None:
     """Writes all examples into an empty folder: ids are rows already.
 
     Args:
         columns: names of those of the center and the context.
+        earlier: the vocabulary of a run that goes on; None: there is none.
 
     Raises:
         DataError: the texts can't be read, or no two words stand together in them.
     """
-    vocabulary = vocabulary_of(data, corpus, progress)
+    vocabulary = vocabulary_of(data, corpus, progress, earlier)
     vocabulary.write(folder / VOCABULARY)
     with ExitStack() as stack:
         ids = stack.enter_context(ArrayWriter(folder / "ids.npy", np.int32, 2))

@@ -2,8 +2,9 @@
 
 An incremental checkpoint is a checkpoint with one more file, `PREFIX.increment.json`. It names the base and its digest,
 and for each matrix of which the checkpoint has some rows only, two tensors: the rows' numbers, int64 [n], rising, and
-the rows, float32 [n, dim]. The base may be incremental too; the chain ends at a whole checkpoint. Each checkpoint of a
-chain is in a directory of its own, all of these in one folder, which can be moved.
+the rows, float32 [n, dim]. Rows behind the last one of the base are among these. The base may be incremental too; the
+chain ends at a whole checkpoint. Each checkpoint of a chain is in a directory of its own, all of these in one folder,
+which can be moved.
 
 What changed since the last checkpoint, and everything from time to time, is the "consecutive increment" of Check-N-Run
 (Eisenman et al., NSDI '22).
@@ -13,11 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -25,10 +28,13 @@ import numpy as np
 
 from embexp.errors import CheckpointError, DataError
 from embexp.system import arrays
-from embexp.system.tensor_bundle.index import Entry, index_of, prefix_of, read_index
+from embexp.system.tensor_bundle.index import Entry, data_files, index_of, prefix_of, read_index
 from embexp.system.tensor_bundle.tensor import INT64, MATRICES, PieceReader, Tensor
 
-_ENDING = ".increment.json"
+ENDING = ".increment.json"
+"""How the name of the file ends that makes a checkpoint an incremental one."""
+EARLIER = "earlier_"
+"""How the folders of an earlier run's checkpoints begin, on the last of which those of a run are based."""
 _BASE = re.compile(r"\.\./(?!\.\.?/)[^/\0]+/(?!\.\.?$)[^/\0]+")
 
 
@@ -37,6 +43,7 @@ class SomeRows:
     """Rows of a matrix that an incremental checkpoint has.
 
     Attributes:
+        shape: of the matrix, which may have more rows than that of the base.
         numbers: key of the rows' numbers.
         rows: key of the rows.
     """
@@ -83,7 +90,7 @@ class Link:
 
 def is_incremental(prefix: Path) -> bool:
     """Whether a checkpoint has some rows of its tables only."""
-    return _description(prefix).is_file()
+    return description_of(prefix).is_file()
 
 
 def describe(prefix: Path, base: Path, matrices: Mapping[str, SomeRows]) -> None:
@@ -95,10 +102,10 @@ def describe(prefix: Path, base: Path, matrices: Mapping[str, SomeRows]) -> None
     """
     content = {
         "base": f"../{base.parent.name}/{base.name}",
-        "base_digest": _digest(base),
+        "base_digest": digest_of(base),
         "matrices": {key: asdict(rows) for key, rows in matrices.items()},
     }
-    _description(prefix).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    description_of(prefix).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def link(prefix: Path) -> Link:
@@ -107,7 +114,7 @@ def link(prefix: Path) -> Link:
     Raises:
         CheckpointError: the file that describes an incremental one is damaged.
     """
-    path = _description(prefix)
+    path = description_of(prefix)
     if not path.is_file():
         return Link(prefix)
     try:
@@ -132,7 +139,7 @@ def require_whole(index: Path) -> None:
     if (base := link(prefix_of(index)).base) is not None:
         raise CheckpointError(
             f"{index.parent} is an incremental checkpoint: it has the rows that changed since {base.parent.name}, and a"
-            " whole one is needed, such as a run writes at its end"
+            f" whole one is needed: embexp checkpoint convert {shlex.quote(str(index.parent))} OUT --to object"
         )
 
 
@@ -148,7 +155,7 @@ def chain(prefix: Path) -> list[Link]:
         remedy = "Restore another checkpoint, or bring that one back"
         if not index_of(base).is_file():
             raise CheckpointError(f"{of}, which is missing. {remedy}")
-        if _digest(base) != links[-1].base_digest:
+        if digest_of(base) != links[-1].base_digest:
             raise CheckpointError(f"{of}, which has been written again since, or is damaged. {remedy}")
         links.append(link(base))
     return links
@@ -171,15 +178,29 @@ def needed(directories: Iterable[Path]) -> set[Path]:
     return found
 
 
-def _description(prefix: Path) -> Path:
-    return prefix.with_name(prefix.name + _ENDING)
+def files_of(links: Iterable[Link]) -> list[Path]:
+    """The files of the checkpoints of a chain: their indexes, what they say of their bases, and their data files.
+
+    Raises:
+        DataError: an index is damaged.
+    """
+    found = []
+    for each in links:
+        described = [] if each.base is None else [description_of(each.prefix)]
+        found += [index_of(each.prefix), *described, *data_files(each.entries.values())]
+    return found
 
 
-def _digest(prefix: Path) -> str:
+def description_of(prefix: Path) -> Path:
+    """The file that makes a checkpoint an incremental one."""
+    return prefix.with_name(prefix.name + ENDING)
+
+
+def digest_of(prefix: Path) -> str:
     """Digest of a checkpoint's index, which has the checksums of all its tensors, and of what it says of its base."""
     content = hashlib.sha256(index_of(prefix).read_bytes())
     if is_incremental(prefix):
-        content.update(_description(prefix).read_bytes())
+        content.update(description_of(prefix).read_bytes())
     return content.hexdigest()
 
 
@@ -190,10 +211,12 @@ class ChangedMatrix:
     Attributes:
         whole: the matrix in the checkpoint at the end of the chain.
         changes: numbers of rows, int64 [n], rising, and the rows, float32 [n, dim]; the earliest change first.
+        rows: of the matrix; those behind the last one of `whole` are in the changes.
     """
 
     whole: Tensor
     changes: Sequence[tuple[Tensor, Tensor]]
+    rows: int
 
     @property
     def key(self) -> str:
@@ -203,7 +226,7 @@ class ChangedMatrix:
     @property
     def entry(self) -> Entry:
         """Shape and type of the matrix, and where it is without the changes."""
-        return self.whole.entry
+        return replace(self.whole.entry, shape=(self.rows, *self.whole.entry.shape[1:]))
 
     @property
     def dtype(self) -> np.dtype | None:
@@ -216,7 +239,7 @@ class ChangedMatrix:
         Raises:
             DataError: there are no such rows, or a data file is missing, cut short, or does not fit.
         """
-        values = np.array(self.whole.read(start, stop))
+        values = self._whole_and_further(start, stop)
         for numbers, rows in self.changes:
             of_rows = numbers.value()
             first, last = np.searchsorted(of_rows, [start, stop])
@@ -226,9 +249,33 @@ class ChangedMatrix:
             values[at] = rows.read(int(first), int(last))
         return values
 
+    def _whole_and_further(self, start: int, stop: int) -> np.ndarray:
+        """Rows without the changes; those behind the last one are zeros."""
+        last = self.whole.entry.shape[0]
+        if stop <= last or not start <= stop <= self.rows:
+            return np.array(self.whole.read(start, stop))  # which names rows that there are not
+        self._check_further()
+        values = np.zeros((stop - start, *self.whole.entry.shape[1:]), self.dtype)
+        if start < last:
+            values[: last - start] = self.whole.read(start, last)
+        return values
+
+    def _check_further(self) -> None:
+        """Raises DataError unless the changes have all rows behind the last one of the whole matrix."""
+        last = self.whole.entry.shape[0]
+        found = [numbers.value() for numbers, _ in self.changes]
+        further = np.unique(np.concatenate([each[np.searchsorted(each, last) :] for each in found]))
+        if not np.array_equal(further, np.arange(last, self.rows)):
+            raise DataError(f"{self.changes[-1][1].name}: found {len(further):,} of rows {last:,} to {self.rows:,}")
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether no row differs from those of the whole matrix."""
+        return not any(numbers.entry.shape[0] for numbers, _ in self.changes)
+
     def value(self) -> np.ndarray:
         """All rows, see `read`."""
-        return self.read(0, self.entry.shape[0])
+        return self.read(0, self.rows)
 
     def blocks(self, rows: int) -> Iterator[np.ndarray]:
         """All rows in order, [n, dim], possibly read-only; see `Tensor.blocks`.
@@ -239,7 +286,7 @@ class ChangedMatrix:
         with contextlib.ExitStack() as stack:
             changes = [stack.enter_context(contextlib.closing(_ChangedRows(self, *each))) for each in self.changes]
             start = 0
-            for block in self.whole.blocks(rows):
+            for block in itertools.chain(self.whole.blocks(rows), self._further(rows)):
                 for change in changes:
                     block = change.into(block, start)
                 yield block
@@ -247,13 +294,21 @@ class ChangedMatrix:
             for change in changes:
                 change.reader.check()
 
+    def _further(self, rows: int) -> Iterator[np.ndarray]:
+        """Blocks of zeros, for the rows behind the last one of the whole matrix."""
+        first = self.whole.entry.shape[0]
+        if first < self.rows:
+            self._check_further()
+        for start in range(first, self.rows, rows):
+            yield np.zeros((min(rows, self.rows - start), *self.whole.entry.shape[1:]), self.dtype)
+
     def verify(self) -> None:
         """Reads all that it is made of, a block at a time, and compares the checksums.
 
         Raises:
             DataError: one is wrong, or a data file is missing or cut short.
         """
-        for each in (self.whole, *(tensor for change in self.changes for tensor in change)):
+        for each in parts_of(self):
             each.verify()
 
 
@@ -287,6 +342,13 @@ class _ChangedRows:
 Values = Tensor | ChangedMatrix
 
 
+def parts_of(values: Values) -> list[Tensor]:
+    """The tensors in files that something is made of."""
+    if isinstance(values, Tensor):
+        return [values]
+    return [values.whole, *(tensor for change in values.changes for tensor in change)]
+
+
 def tensors(links: Sequence[Link]) -> dict[str, Values]:
     """All that a checkpoint stands for, by key: its tensors, and the matrices of which it has some rows only.
 
@@ -305,9 +367,11 @@ def tensors(links: Sequence[Link]) -> dict[str, Values]:
         whole = next(number for number, each in enumerate(links) if key not in each.matrices)
         matrix = links[whole].tensor(key)
         changes = [_change(each, each.matrices[key], matrix.entry.kind) for each in links[:whole]]
-        if matrix.entry.shape != some.shape or matrix.entry.kind not in MATRICES:
+        lengths = [*(each.matrices[key].shape[0] for each in links[:whole]), *matrix.entry.shape[:1]]
+        fits = matrix.entry.shape[1:] == some.shape[1:] and lengths == sorted(lengths, reverse=True)
+        if not fits or matrix.entry.kind not in MATRICES:
             raise DataError(f"{matrix.name}: found no floats {list(some.shape)}, which {links[0].prefix} is based on")
-        found[key] = ChangedMatrix(matrix, changes[::-1])
+        found[key] = ChangedMatrix(matrix, changes[::-1], some.shape[0])
     return found
 
 

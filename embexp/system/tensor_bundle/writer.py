@@ -30,7 +30,7 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.system import arrays, files
-from embexp.system.tensor_bundle.increments import ChangedMatrix, Values
+from embexp.system.tensor_bundle.increments import ChangedMatrix, Values, parts_of
 from embexp.system.tensor_bundle.index import (
     FOOTER_BYTES,
     MAGIC,
@@ -204,14 +204,22 @@ class BundleWriter:
         self._file.write(data)
         self._enter(key, STRING, shape, offset, len(data), masked(crc))
 
-    def copy(self, key: str, entry: Entry) -> None:
-        """Copies a tensor of another checkpoint, of any type, as it is.
+    def copy(self, key: str, values: Values) -> None:
+        """Copies a tensor of another checkpoint, of any type, as it is; of an incremental one, all rows of a matrix.
 
         Slices of whole rows are written as one piece.
 
         Raises:
             DataError: a checksum is wrong, or it has other slices.
         """
+        entry = values.entry
+        if isinstance(values, ChangedMatrix):
+            assert values.dtype is not None
+            rows, dim = entry.shape
+            step = max(1, _CHUNK_BYTES // (values.dtype.itemsize * dim))
+            blocks = (np.asarray(block, np.float32) for block in values.blocks(step))
+            self.add(key, (rows, dim), blocks, entry.kind)
+            return
         (piece, *more) = entry.pieces
         if any(each.shape[1:] != entry.shape[1:] for each in more):
             raise DataError(f"{piece.path}: found {key} in {1 + len(more)} pieces, expected whole rows")
@@ -520,16 +528,16 @@ def description(values: Values) -> list[Any]:
     """What another process needs to read a tensor, as JSON: see `described`. Paths are absolute."""
     if isinstance(values, ChangedMatrix):
         changes = [[_described(each) for each in change] for change in values.changes]
-        return [_described(values.whole), changes]
-    return [_described(values), None]
+        return [_described(values.whole), changes, values.rows]
+    return [_described(values), None, None]
 
 
 def described(description: Sequence[Any]) -> Values:
     """The tensor of a description."""
-    whole, changes = description
+    whole, changes, rows = description
     if changes is None:
         return _tensor(whole)
-    return ChangedMatrix(_tensor(whole), [(_tensor(numbers), _tensor(rows)) for numbers, rows in changes])
+    return ChangedMatrix(_tensor(whole), [(_tensor(numbers), _tensor(rows)) for numbers, rows in changes], rows)
 
 
 def verify_share(values: Values, number: int, count: int) -> None:
@@ -549,11 +557,7 @@ def paths_of(values: Values) -> list[str]:
 
 
 def _pieces(values: Values) -> Iterator[tuple[Tensor, Piece]]:
-    tensors = [values]
-    if isinstance(values, ChangedMatrix):
-        tensors = [values.whole, *(tensor for change in values.changes for tensor in change)]
-    for tensor in tensors:
-        assert isinstance(tensor, Tensor)
+    for tensor in parts_of(values):
         for piece in tensor.entry.pieces:
             yield tensor, piece
 

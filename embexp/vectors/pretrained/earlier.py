@@ -30,8 +30,9 @@ from embexp.specs.run import RunSpec
 from embexp.specs.tables import RowType, Table
 from embexp.system import arrays, caching, digests
 from embexp.system.arrays import Rows
-from embexp.system.tensor_bundle import writer
-from embexp.system.tensor_bundle.index import Entry, data_files
+from embexp.system.tensor_bundle import increments, writer
+from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.index import prefix_of
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_token
 from embexp.vectors.file_source import FileSource, VectorSource
 from embexp.vectors.pretrained.tables import Mismatch
@@ -119,7 +120,7 @@ class EarlierCheckpoint:
     spec: RunSpec
     grown: bool
     index: Path
-    tensors: Mapping[str, Entry]
+    tensors: Mapping[str, Values]
     cache: Path
     _checked: list[bool] = field(default_factory=list, repr=False, compare=False)
 
@@ -138,9 +139,14 @@ class EarlierCheckpoint:
         return self.folder.read_summary()
 
     @cached_property
+    def files(self) -> list[Path]:
+        """The files of the checkpoint, those included that it is based on if it is incremental."""
+        return increments.files_of(increments.chain(prefix_of(self.index)))
+
+    @cached_property
     def digest(self) -> str:
         """Digest of all that rows are taken from: the checkpoint, the vocabularies, and which rows are new in it."""
-        files = [self.index, *data_files(self.tensors.values())]
+        files = self.files
         content: dict[str, Any] = {
             "checkpoint": [caching.file_digest(path, cache=self.cache) for path in files],
             "vocabularies": {name: self.vocabulary(name).digest for name in self.tables},
@@ -164,7 +170,7 @@ class EarlierCheckpoint:
     def shape(self, table: str) -> tuple[int, int]:
         """Rows and dim of a table."""
         if self.holds(table):
-            rows, dim = self.tensors[self.key(table)].shape
+            rows, dim = self.tensors[self.key(table)].entry.shape
             return rows, dim
         known = self.summary["tables"][table]
         return int(known["vocabulary_size"]), int(known["dim"])
@@ -210,7 +216,7 @@ class EarlierCheckpoint:
     def _check_data(self) -> None:
         """Checks the data files, at the first call: all tables may be in one."""
         if not self._checked:
-            self.folder.check(*data_files(self.tensors.values()))
+            self.folder.check(*self.files)
             self._checked.append(True)
 
     def rows_of_run(self, table: str) -> np.ndarray:

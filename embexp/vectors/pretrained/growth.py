@@ -145,7 +145,7 @@ def _table_growth(source: EarlierCheckpoint, name: str, path: Path | None, match
             aligned = Alignment(np.insert(aligned.file_rows, behind, kept), kinds, aligned.by)
     slots = source.slots(name)
     keys = [source.key(name, slot) for slot in (None, *slots)]
-    stored = [source.tensors[key] for key in keys if key in source.tensors]
+    stored = [source.tensors[key].entry for key in keys if key in source.tensors]
     types = [number_type(each.kind) or np.dtype(np.float32) for each in stored]
     row_bytes = sum(each.shape[1] * kind.itemsize for each, kind in zip(stored, types, strict=True)) or 4 * dim
     return TableGrowth(name, dim, slots, row_bytes, rows, new, aligned)
@@ -291,10 +291,10 @@ def write(
                 for name, table in tables.items():
                     _write_table(writer, source, table, missing, seed, progress)
                     _write_record(folder, source, name, table)
-                for key, entry in source.tensors.items():
+                for key, values in source.tensors.items():
                     if not key.startswith("embedding/"):
                         end = "" if key.startswith("_CHECKPOINTABLE") else KEY_END
-                        writer.copy(f"{key}{end}", entry)
+                        writer.copy(f"{key}{end}", values)
                 writer.finish()
             finally:
                 writer.close()
@@ -343,7 +343,7 @@ def _write_table(
     values = row_source(f"{table.name} (grown)", settings, table.rows, seed, pretrained)
     slots = slot_sources(table.name, pretrained, slots_of(optimizer))
     for each, rows in zip(keys, [values, *(slots[slot] for slot in table.slots)], strict=True):
-        kind = source.tensors[each].kind if each in source.tensors else FLOAT32
+        kind = source.tensors[each].entry.kind if each in source.tensors else FLOAT32
         writer.add(f"{each}{KEY_END}", (table.rows, rows.dim), _blocks(rows, f"writing {each}", progress), kind)
 
 

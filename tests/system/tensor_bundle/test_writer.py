@@ -55,7 +55,7 @@ def test_tensors_of_any_type_are_copied(tmp_path: Path) -> None:
     )
     writer = BundleWriter(tmp_path / "new")
     for key, entry in read_index(Path(f"{prefix}.index")).items():
-        writer.copy(key, entry)
+        writer.copy(key, Tensor("", key, entry))
     writer.finish()
     read = tf.train.load_checkpoint(str(tmp_path / "new"))
     for key, value in values.items():
@@ -73,7 +73,7 @@ def test_a_damaged_tensor_is_not_copied(tmp_path: Path) -> None:
         contextlib.closing(BundleWriter(tmp_path / "new")) as writer,
         pytest.raises(DataError, match=r"found the checksum 0x\w+ of matrix, expected 0x\w+: the file is damaged"),
     ):
-        writer.copy(key, entry)
+        writer.copy(key, Tensor("", key, entry))
 
 
 def test_tensorflow_finds_damage_in_what_is_written(tmp_path: Path) -> None:
