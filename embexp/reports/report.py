@@ -23,7 +23,7 @@ from rich.text import Text
 from embexp.errors import CommandLineError, RunError
 from embexp.records.folder import LEDGER, RESULTS, finite
 from embexp.records.outputs import PAGE, PAGE_MARK, Output, output
-from embexp.reports import grid
+from embexp.reports import grid, searches
 from embexp.reports import groups as grouping
 from embexp.reports.collected import collect, varying
 from embexp.reports.grid import Column
@@ -312,7 +312,14 @@ def tabulate(
         best=ranked[0] if has_best else None,
         groups=tuple(repeated),
         tested=tested,
-        notes=(*notes, *_other_data(results), *doubts, *_inert(selected), *_changed_tables(selected)),
+        notes=(
+            *notes,
+            *searches.notes(selected),
+            *_other_data(results),
+            *doubts,
+            *_inert(selected),
+            *_changed_tables(selected),
+        ),
     )
 
 
@@ -612,6 +619,7 @@ def as_json(report: Report, *, by_number: bool = False) -> str:
         "means": [_mean(group, report.keys) for group in report.groups],
         "tested": report.tested or None,
         "notes": list(report.notes),
+        "searches": searches.as_json(report.records),
     }
     return json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
