@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.records.folder import RunFolder, finite, read_metrics
-from embexp.reports import grid
+from embexp.reports import grid, searches
 from embexp.reports.collected import varying
 from embexp.reports.groups import by_data, of_setting, repeating
 from embexp.reports.record import Record, Status, at, finite_number, mapping
@@ -49,6 +49,7 @@ _SCRIPTS = (
     "table",
     "curves",
     "parameters",
+    "search",
     "costs",
     "compare",
     "paired",
@@ -139,7 +140,7 @@ def of_runs(
             if direction(name) is Direction.HIGHER
         ],
         "steps": list(steps),
-        "search": _search(records),
+        "search": searches.for_page(records),
         "maps": list(maps),
         "comparison": comparison,
         "notes": list(notes),
@@ -213,18 +214,6 @@ def _commands(record: Record) -> list[tuple[str, str]]:
     elif record.status in (Status.INTERRUPTED, Status.CANCELLED, Status.RUNNING):
         found.append(("go on", ["resume", path]))
     return [(what, shlex.join(["embexp", *words])) for what, words in found]
-
-
-def _search(records: Sequence[Record]) -> dict[str, Any] | None:
-    """The objectives of a search, as its search.json names them; None for grids and single runs."""
-    sweeps = {record.directory.parent for record in records if record.directory is not None}
-    for sweep in sorted(sweeps):
-        try:
-            content = json.loads((sweep / "search.json").read_bytes())
-            return {"by": "Optuna", "metrics": [str(objective["metric"]) for objective in content["objectives"]]}
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return None
 
 
 _FIGURES = {

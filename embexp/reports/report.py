@@ -23,7 +23,7 @@ from rich.text import Text
 from embexp.errors import CommandLineError, RunError
 from embexp.records.folder import LEDGER, RESULTS, finite
 from embexp.records.outputs import PAGE, PAGE_MARK, Output, output
-from embexp.reports import grid
+from embexp.reports import grid, searches
 from embexp.reports import groups as grouping
 from embexp.reports.claims import checked
 from embexp.reports.collected import collect, varying
@@ -328,6 +328,7 @@ def tabulate(
         tested=tested,
         notes=(
             *notes,
+            *searches.notes(selected),
             *_other_data(by_data, repeats),
             *doubts,
             *_inert(selected),
@@ -674,6 +675,7 @@ def as_json(report: Report, *, by_number: bool = False) -> str:
         "means": [_mean(group, report) for group in report.groups],
         "tested": report.tested or None,
         "notes": list(report.notes),
+        "searches": searches.as_json(report.records),
     }
     return json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

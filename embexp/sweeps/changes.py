@@ -30,7 +30,7 @@ from embexp.sweeps import planning, processes
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.jobs import Outcome, job_directory, outcome
 from embexp.sweeps.ledger import ADDED, Ledger, LedgerJob
-from embexp.sweeps.planning import Enrolment, Plan, PlannedJob, key_of
+from embexp.sweeps.planning import Enrolment, LedgerTimes, Plan, PlannedJob, key_of
 from embexp.sweeps.processes import Command
 from embexp.sweeps.search import Search
 from embexp.sweeps.settings import changed_launching
@@ -244,7 +244,7 @@ def rerun(
 
         with study.unpruned(search, place, names):
             ended = begun.run(names, console, command)
-        told = study.refresh(search, place, outcomes_of_trials(ledger, search))
+        told = study.refresh(search, place, outcomes_of_trials(ledger, search), LedgerTimes(ledger, search.seeds))
         if told:
             _say(console, f"the search has new values of {_count(told, 'trial', of='')}")
         return ended
@@ -302,7 +302,8 @@ def forget(
         if search is not None:
             from embexp.sweeps import study
 
-            knows = study.forget(search, place, {job.number // search.seeds for job in jobs})
+            trials, times = {job.number // search.seeds for job in jobs}, LedgerTimes(ledger, search.seeds)
+            knows = study.forget(search, place, trials, times)
         ledger.forget(jobs)
         folders = [job_directory(place, job) for job in jobs if job.same_as is None and job.directory is not None]
         for folder in [each for each in folders if each.is_dir()] if delete else ():

@@ -236,6 +236,11 @@ class Ledger:
         query = "SELECT host, started, ended FROM attempts WHERE job = ? ORDER BY attempt"
         return [Attempt(**dict(row)) for row in self._connection.execute(query, (number,))]
 
+    def times(self) -> list[tuple[int, float, float]]:
+        """Job, beginning and end of each attempt that has ended, in seconds since 1970."""
+        query = "SELECT job, started, ended FROM attempts WHERE ended IS NOT NULL ORDER BY started"
+        return [tuple(row) for row in self._rows(query)]
+
     def begin(self, number: int, now: float) -> None:
         """Notes that an attempt at a job begins on this machine."""
         self.note_attempt(number, Attempt(platform.node(), now))

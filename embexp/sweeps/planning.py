@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
@@ -19,7 +22,7 @@ from embexp.config import alike, composition, hydra_globals, hydra_job, zipped
 from embexp.config.composition import Composition, Job, compose_config
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
-from embexp.config.messages import did_you_mean, format_value, listing
+from embexp.config.messages import as_override, did_you_mean, format_value, listing
 from embexp.config.overrides import parse, repeated
 from embexp.errors import Code, CommandLineError, ConfigError, Fault
 from embexp.records.folder import named_functions
@@ -27,13 +30,13 @@ from embexp.reports.record import Status
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Launching, Sweep
-from embexp.sweeps import engines, processes
+from embexp.sweeps import engines, processes, space
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.jobs import OTHER_DIRECTORY
 from embexp.sweeps.ledger import ADDED, Ledger, LedgerJob
-from embexp.sweeps.search import Search, combinations, factors, limit, plan_search
+from embexp.sweeps.search import Search, TrialJobs, combinations, factors, limit, plan_search
 from embexp.sweeps.settings import checked_launching, checked_search_settings
-from embexp.system import digests
+from embexp.system import digests, terminal
 from embexp.system.parallel import Progress, quiet
 
 _SWEEPER = "hydra_plugins.embexp_optuna_sweeper.OptunaSweeper"
@@ -117,6 +120,11 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         asked = tuple(str(task.input_line) for task in tasks)
         return Plan(base, asked, None, launched, engine, search, effective, (*tuned, *notes), outside)
     with hydra_globals.borrowed(base):
+        if conditional := [
+            key for key, value in (base.hydra.sweeper.params or {}).items() if OmegaConf.is_config(value)
+        ]:
+            rule, remedy = "parameters with conditions are for a search", "choose hydra/sweeper=optuna"
+            raise ConfigError([Fault(f"{space.PARAMS}.{key}", "a mapping", rule, remedy) for key in conditional])
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
         params, more = _without_tuned(loader, params)
         with read_write(base.hydra), open_dict(base.hydra):  # Hydra's sweeper reads them there
@@ -202,17 +210,19 @@ def _search(
             without.update(dict.fromkeys(map(key_of, job.inert)))
         return [job.spec for job in jobs if not job.skip]
 
-    params = _parsed(loader, [f"{key}={value}" for key, value in (settings.params or {}).items()])
-    params, tuned = _without_tuned(loader, params)
-    _check_zips([*params, *tasks])
+    lines, entries = space.entries(settings.params or {})
+    params, tuned = _without_tuned(loader, _parsed(loader, [*lines, *(entry.line for entry in entries)]))
+    plain = len(lines)
+    _check_zips([*params[:plain], *tasks])
+    searched = space.space(tasks, params[:plain], list(zip(entries, params[plain:], strict=True)))
     search = plan_search(
         settings,
-        [*params, *tasks],
+        searched,
         check,
         at_once=lambda strategies: processes.jobs_at_once(launched, strategies, processes.visible_gpus()),
     )
     notes = (f"no effect: {key} in trials whose choices have no such setting" for key in without)
-    return search, frozenset(effective), (*tuned, *notes)
+    return search, frozenset(effective), (*tuned, *searched.notes, *notes)
 
 
 def _unchecked(jobs: Sequence[PlannedJob]) -> Iterator[list[str]]:
@@ -631,6 +641,15 @@ class Enrolment:
             self._asked[self._jobs[number].identity] += 1
         return found
 
+    def number_of(self, identity: str) -> int | None:
+        """The first job that asks for a run; None: no job does, but for those that are skipped."""
+        known = (number for number in self._numbers.get(identity, ()) if self._jobs[number].state is not Status.SKIPPED)
+        return next(known, None)
+
+    def known(self, numbers: Iterable[int]) -> list[LedgerJob]:
+        """The jobs of the ledger with some numbers, without those that it lacks."""
+        return [self._jobs[number] for number in numbers if number in self._jobs]
+
     def unasked(self) -> list[LedgerJob]:
         """The jobs of the ledger that were not planned, without those that were added to the command's."""
         added = (self._ledger.noted(ADDED) or {}).get("numbers", ())
@@ -670,3 +689,104 @@ def _reconsidered(known: LedgerJob, job: PlannedJob) -> bool:
     if known.state is Status.SKIPPED:
         return not job.skip
     return bool(job.skip) and not known.state.has_results and known.same_as is None
+
+
+class LedgerTimes(TrialJobs):
+    """The times of the jobs of a search, as its ledger has them."""
+
+    def __init__(self, ledger: Ledger, seeds: int) -> None:
+        """Prepares it.
+
+        Args:
+            seeds: jobs of a trial.
+        """
+        self._ledger, self._seeds = ledger, seeds
+
+    def seconds(self) -> tuple[float, dict[int, float]]:
+        """See `TrialJobs`."""
+        parts, ends = [], dict[int, float]()
+        for job, started, ended in self._ledger.times():
+            parts.append((started, ended))
+            ends[job // self._seeds] = max(ended, ends.get(job // self._seeds, ended))
+        return _covered(parts, math.inf), {trial: _covered(parts, end) for trial, end in ends.items()}
+
+
+class LedgerJobs(LedgerTimes):
+    """The jobs of a search, as its ledger has them."""
+
+    def __init__(self, loader: Loader, plan: Plan, ledger: Ledger, enrolment: Enrolment, *, narrow: bool) -> None:
+        """Prepares it.
+
+        Args:
+            narrow: whether the user agrees to a narrower space.
+        """
+        super().__init__(ledger, 1 if plan.search is None else plan.search.seeds)
+        self._enrolment, self._narrow = enrolment, narrow
+        hydra = [str(each) for each in plan.base.hydra.overrides.hydra]
+        self._check = partial(check, loader, hydra=hydra, effective=plan.effective)
+        self._identities: dict[tuple[str, ...], list[str]] = {}
+
+    def rejection(self, overrides: Sequence[str], others: Sequence[Sequence[str]]) -> str:
+        """See `TrialJobs`."""
+        jobs = self._check([overrides]).jobs
+        if skip := next((job.skip for job in jobs if job.skip), ""):
+            return skip
+        self._identities[tuple(overrides)] = own = [job.identity for job in jobs]
+        asked = {identity for other in others for identity in self._identity(other)}
+        numbers = [self._enrolment.number_of(identity) for identity in own]
+        if all(identity in asked or number is not None for identity, number in zip(own, numbers, strict=True)):
+            return f"the same as job {numbers[0]}" if numbers[0] is not None else "the same as another job"
+        return ""
+
+    def _identity(self, overrides: Sequence[str]) -> list[str]:
+        key = tuple(overrides)
+        if key not in self._identities:
+            self._identities[key] = [job.identity for job in self._check([overrides]).jobs]
+        return self._identities[key]
+
+    def has(self, trial: int) -> bool:
+        """See `TrialJobs`."""
+        return bool(self._jobs_of(trial))
+
+    def leave_out(self, trials: Sequence[int]) -> None:
+        """See `TrialJobs`."""
+        for job in (job for trial in trials for job in self._jobs_of(trial)):
+            if not job.state.is_settled and job.state is not Status.FAILED:
+                self._ledger.leave(job.number, Status.SKIPPED, "the search goes on in a narrower space")
+
+    def value(self, trial: int, key: str) -> str | None:
+        """See `TrialJobs`."""
+        job = next(iter(self._jobs_of(trial)), None)
+        if job is None:
+            return None
+        bare = key.lstrip("+")
+        files = {name.rpartition("/")[2]: text for name, text in job.hydra.items()}
+        choices = _at(yaml.safe_load(files.get("hydra.yaml", "{}")), "hydra.runtime.choices")
+        if isinstance(choices, Mapping) and bare in choices:
+            return format_value(choices[bare])
+        value = _at(json.loads(job.spec), bare)
+        return None if value is _ABSENT or isinstance(value, dict | list) else as_override(value)
+
+    def same(self, overrides: Mapping[int, Sequence[str]]) -> set[int]:
+        """See `TrialJobs`."""
+        found: dict[int, list[str]] = defaultdict(list)
+        trials = list(overrides)
+        for job in self._check([overrides[trial] for trial in trials]).jobs if trials else ():
+            found[trials[job.setting]].append(job.identity)
+        return {trial for trial, own in found.items() if own == [job.identity for job in self._jobs_of(trial)]}
+
+    def _jobs_of(self, trial: int) -> list[LedgerJob]:
+        return self._enrolment.known(range(trial * self._seeds, (trial + 1) * self._seeds))
+
+    def agrees(self, question: str) -> bool:
+        """See `TrialJobs`."""
+        return self._narrow or terminal.confirmed(question)
+
+
+def _covered(parts: Iterable[tuple[float, float]], end: float) -> float:
+    """How much of the time until `end` some intervals cover; they are in the order of their beginnings."""
+    found, until = 0.0, -math.inf
+    for started, ended in parts:
+        found += max(0.0, min(ended, end) - max(started, until))
+        until = max(until, min(ended, end))
+    return found

@@ -72,7 +72,7 @@ class Runner:
         command: Command | None = None,
         engine: Engine | None = None,
     ) -> None:
-        """Settles what an earlier process left behind, and follows what still runs, or waits in a queue.
+        """Changes nothing yet.
 
         Args:
             launching: how many at once, time limit, retries.
@@ -93,8 +93,6 @@ class Runner:
         self._errors: Counter[str] = Counter()
         self._running: list[_Running] = []
         self._free = list(processes.visible_gpus())
-        self._watch.follow(job for job in ledger.jobs() if job.state.is_under_way and job.same_as is None)
-        self._watch.look(ledger)
 
     def __enter__(self) -> Runner:
         return self
@@ -103,10 +101,13 @@ class Runner:
         self._starter.close()
 
     def begin(self) -> None:
-        """Takes back an earlier `embexp sweep cancel`, and plans again the jobs whose results are not on disk any more.
+        """Settles what an earlier process left behind, and follows what still runs, or waits in a queue.
 
-        To be called once nothing can refuse the sweep any more.
+        Takes back an earlier `embexp sweep cancel`, and plans again the jobs whose results are not on disk any more. To
+        be called once nothing can refuse the sweep any more.
         """
+        self._watch.follow(job for job in self.ledger.jobs() if job.state.is_under_way and job.same_as is None)
+        self._watch.look(self.ledger)
         (self._sweep / jobs.CANCEL).unlink(missing_ok=True)
         for name in changed_tables(self._sweep):
             self.shown.warn(

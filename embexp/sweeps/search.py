@@ -1,6 +1,6 @@
-"""The values that a sweep tries, from overrides in Hydra's grammar: all combinations, or the space of a search.
+"""The values that a sweep tries, from overrides in Hydra's grammar: all combinations, or what a search chooses.
 
-And a search: what its trials choose, by which metric, and whether its settings go together. No Optuna.
+And a search: in which space, by which metric, and whether its settings go together. No Optuna.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
+from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 
 from embexp.errors import CommandLineError, ConfigError, Fault
@@ -22,183 +22,12 @@ from embexp.specs.strategies import Strategy
 from embexp.specs.tasks import Objective, objectives
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.settings import DEFAULT_TRIALS, SWEEPER, PrunerKind, SamplerKind, SearchSettings
+from embexp.sweeps.space import Numbers, Space, steps
 
 Check = Callable[[Sequence[Sequence[str]]], Sequence[RunSpec]]
 """Composes and checks jobs with some overrides; returns the specs of those that can run."""
-_DIGITS = 12
-"""Digits of a number from a range of floats; the rest is rounding."""
 _LISTED = 8
 """Factors of a number of jobs that are listed."""
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Values without an order between them.
-
-    Attributes:
-        texts: the values, as an override has them.
-    """
-
-    key: str
-    texts: tuple[str, ...]
-
-    def text(self, value: object) -> str:
-        """The override's text of a value."""
-        return str(value)
-
-    @property
-    def described(self) -> str:
-        """The parameter in words."""
-        return f"{self.key}: {', '.join(self.texts)}"
-
-    @property
-    def probes(self) -> tuple[str, ...]:
-        """Values to check before the search begins: all."""
-        return self.texts
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Numbers from `low` to `high`, both included.
-
-    Attributes:
-        whole: whether they are whole numbers.
-        log: whether their logarithms are drawn.
-        step: between neighbours; None: none, any number is a value.
-    """
-
-    key: str
-    low: float
-    high: float
-    whole: bool
-    log: bool = False
-    step: float | None = None
-
-    def text(self, value: float) -> str:
-        """The override's text of a value."""
-        if self.whole:
-            return str(int(value))
-        return repr(float(value) if self.step is None else float(f"{value:.{_DIGITS}g}"))
-
-    @property
-    def described(self) -> str:
-        """The parameter in words."""
-        kind = "whole numbers " if self.whole else ""
-        step = f" in steps of {self.step:g}" if self.step not in (None, 1) else ""
-        return f"{self.key}: {kind}{self.low:g} to {self.high:g}{step}{', logarithmic' if self.log else ''}"
-
-    @property
-    def probes(self) -> tuple[str, ...]:
-        """Values to check before the search begins: the ends."""
-        return (self.text(self.low), self.text(self.high))
-
-
-Parameter = Choices | Numbers
-
-
-@dataclass(frozen=True)
-class Space:
-    """A search space.
-
-    Attributes:
-        fixed: overrides that are the same in every trial.
-    """
-
-    parameters: tuple[Parameter, ...]
-    fixed: tuple[str, ...]
-
-    def overrides(self, values: Sequence[str]) -> list[str]:
-        """The overrides of a trial.
-
-        Args:
-            values: the text of each parameter's value.
-        """
-        chosen = [f"{parameter.key}={text}" for parameter, text in zip(self.parameters, values, strict=True)]
-        return [*self.fixed, *chosen]
-
-    def probes(self) -> list[list[str]]:
-        """Overrides of a few trials that have every choice and both ends of every interval."""
-        first = [each.probes[0] for each in self.parameters]
-        found = [first]
-        for place, parameter in enumerate(self.parameters):
-            found += [[*first[:place], text, *first[place + 1 :]] for text in parameter.probes[1:]]
-        return [self.overrides(each) for each in found]
-
-
-def space(overrides: Sequence[Override]) -> Space:
-    """The search space of parsed overrides; of two with one key, the later counts.
-
-    Raises:
-        ConfigError: an override that no search can draw from, or nothing to search; with all faults.
-    """
-    parameters: dict[str, Parameter] = {}
-    fixed: dict[str, str] = {}
-    faults: list[Fault] = []
-    for override in overrides:
-        key = override.get_key_element()
-        parameters.pop(key, None)
-        fixed.pop(key, None)
-        if not override.is_sweep_override():
-            fixed[key] = str(override.input_line)
-            continue
-        found = _parameter(key, override)
-        if isinstance(found, Fault):
-            faults.append(found)
-        elif isinstance(found, Choices) and len(found.texts) == 1:
-            fixed[key] = f"{key}={found.probes[0]}"
-        else:
-            parameters[key] = found
-    if not (parameters or faults):
-        rule = "a search needs something to choose"
-        remedy = "give values to choose from, such as 'optimizer.learning_rate=tag(log, interval(0.01, 1))'"
-        faults.append(Fault("hydra.sweeper", "optuna", rule, remedy))
-    if faults:
-        raise ConfigError(faults)
-    return Space(tuple(parameters.values()), tuple(fixed.values()))
-
-
-def _parameter(key: str, override: Override) -> Parameter | Fault:
-    value = override.value()
-    text = str(override.input_line).partition("=")[2]
-    tags = sorted(value.tags) if isinstance(value, ChoiceSweep | RangeSweep | IntervalSweep) else []
-    if tags not in ([], ["log"]):
-        return Fault(key, text, f"a search knows the tag log, and this has {', '.join(tags)}")
-    if isinstance(value, IntervalSweep) and value.start is not None and value.end is not None:
-        return _interval(key, text, value.start, value.end, log=bool(tags))
-    if tags:
-        return Fault(key, text, "the tag log is for an interval", f"write '{key}=tag(log, interval(LOW, HIGH))'")
-    if isinstance(value, ChoiceSweep | RangeSweep):
-        value.shuffle = False  # a search draws in an order of its own, and its choices keep theirs when it is resumed
-    if isinstance(value, RangeSweep):
-        return _range(key, text, value)
-    try:
-        texts = tuple(dict.fromkeys(override.sweep_string_iterator()))
-    except HydraException as error:
-        return Fault(key, text, f"it can't be read: {str(error).splitlines()[0]}")
-    return Choices(key, texts) if texts else Fault(key, text, "it has no values")
-
-
-def _interval(key: str, text: str, low: float, high: float, *, log: bool) -> Parameter | Fault:
-    if not (math.isfinite(low) and math.isfinite(high)) or low > high:
-        return Fault(key, text, "an interval goes from a number to a larger one")
-    if log and low <= 0:
-        return Fault(key, text, "a logarithmic interval begins above 0")
-    whole = isinstance(low, int) and isinstance(high, int)
-    if low == high:
-        return Choices(key, (str(low),))
-    return Numbers(key, low, high, whole, log, 1 if whole else None)
-
-
-def _range(key: str, text: str, value: RangeSweep) -> Parameter | Fault:
-    count = steps(value)
-    if not count or value.start is None:
-        return Fault(key, text, "this range has no values", "write range(FIRST, END), END not included")
-    if count == 1:
-        return Choices(key, (str(value.start),))
-    whole = isinstance(value.range(), range)
-    ends = value.start, value.start + (count - 1) * value.step
-    low, high = sorted(float(f"{end:.{_DIGITS}g}") for end in ends)
-    return Numbers(key, low, high, whole, step=abs(value.step))
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
@@ -267,15 +96,6 @@ def texts(override: Override) -> list[str]:
     return found
 
 
-def steps(value: RangeSweep) -> int:
-    """The number of values of a range, which is not made; 0 for one without an end, or without steps."""
-    limits = (value.start, value.stop, value.step)
-    if not value.step or not all(each is not None and math.isfinite(each) for each in limits):
-        return 0
-    start, stop, step = (Decimal(each) for each in limits if each is not None)
-    return max(0, math.ceil((stop - start) / step))
-
-
 def _texts(override: Override) -> list[str]:
     value = override.value()
     if isinstance(value, RangeSweep) and not steps(value):
@@ -332,13 +152,14 @@ class Search:
         aims = ", ".join(f"{objective.direction} validation {objective.metric}" for objective in self.objectives)
         pruner = "" if self.settings.pruner is PrunerKind.NONE else f", pruner {self.settings.pruner.value}"
         how = f"sampler {self.settings.sampler.value}{pruner}"
-        head = f"search: {self.trials} trials, {self.at_once} at once, {how}: {aims}"
-        return [head, *(f"    {parameter.described}" for parameter in self.space.parameters)]
+        budget = "" if self.settings.budget is None else f", budget {self.settings.budget}"
+        head = f"search: {self.trials} trials, {self.at_once} at once{budget}, {how}: {aims}"
+        return [head, *(f"    {line}" for line in self.space.tree())]
 
 
 def plan_search(
     chosen: SearchSettings,
-    overrides: Sequence[Override],
+    searched: Space,
     check: Check,
     *,
     at_once: Callable[[Sequence[Strategy]], int],
@@ -352,7 +173,6 @@ def plan_search(
     Raises:
         ConfigError: with all faults of the search, or of a job.
     """
-    searched = space(overrides)
     specs = check(searched.probes())
     sought = dict.fromkeys(
         objectives(spec.task, spec.sweep.objective, spec.task.cutoffs_of(spec), spec.further_metrics) for spec in specs
@@ -410,9 +230,47 @@ def search_setting_faults(
         if sum(isinstance(parameter, Numbers) for parameter in space.parameters) < 2:
             rule = "it searches at least two ranges of numbers together"
             yield Fault(path, kind.value, rule, f"choose {path}=tpe, or give intervals")
+        if space.is_conditional:
+            rule = "all of its trials choose the same parameters, and some here have conditions"
+            yield Fault(path, kind.value, rule, f"choose {path}=tpe or random")
     path, pruner = f"{SWEEPER}.pruner", settings.pruner
     if pruner is not PrunerKind.NONE and several:
         yield Fault(path, pruner.value, "trials are compared by a single objective", f"set {path}=none")
     if pruner is not PrunerKind.NONE and study:
         rule = "a study trains several times, each from step 1"
         yield Fault(path, pruner.value, rule, f"set {path}=none, or study=none")
+
+
+class TrialJobs:
+    """What a study asks its sweep about the jobs of trials. Without a sweep, nothing is known or refused."""
+
+    def rejection(self, overrides: Sequence[str], others: Sequence[Sequence[str]]) -> str:
+        """Why a trial is not to be run: its settings can't be combined, or a job has them already; "" if it is.
+
+        Args:
+            others: overrides of trials that are to be run, too.
+        """
+        return ""
+
+    def has(self, trial: int) -> bool:
+        """Whether a trial has jobs: one that was only asked for has none."""
+        return True
+
+    def leave_out(self, trials: Sequence[int]) -> None:
+        """Notes that the jobs of some trials are not to be run, if they have not ended."""
+
+    def value(self, trial: int, key: str) -> str | None:
+        """The value that a trial has for a key which it did not choose; None if it has none."""
+        return None
+
+    def same(self, overrides: Mapping[int, Sequence[str]]) -> set[int]:
+        """The trials whose jobs are those that some overrides ask for."""
+        return {*overrides}
+
+    def seconds(self) -> tuple[float, dict[int, float]]:
+        """Seconds in which jobs have run so far, in all commands together; and by trial, at the end of its jobs."""
+        return 0.0, {}
+
+    def agrees(self, question: str) -> bool:
+        """Whether the user wants something that loses trials."""
+        return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +13,8 @@ from typing import Annotated, Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value
@@ -26,6 +29,26 @@ LAUNCHER, SWEEPER = "hydra.launcher", "hydra.sweeper"
 DEFAULT_TRIALS = 20
 Count = Annotated[int, Field(strict=True, ge=1)]
 _Model = TypeVar("_Model", bound=BaseModel)
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)? ?(?:(\d+(?:\.\d+)?)h)? ?(?:(\d+(?:\.\d+)?)m)? ?(?:(\d+(?:\.\d+)?)s)?")
+_SECONDS = (86400, 3600, 60, 1)
+
+
+def seconds_of(duration: Any) -> float:
+    """The seconds of a duration such as `2h`, `90m`, `1h 30m` or `45s`; 0 if it is none."""
+    found = _DURATION.fullmatch(duration.strip()) if isinstance(duration, str) else None
+    if found is None:
+        return 0.0
+    return sum(float(part) * each for part, each in zip(found.groups("0"), _SECONDS, strict=True))
+
+
+def _duration(value: Any) -> Any:
+    if not 0 < seconds_of(value) < math.inf:
+        raise PydanticCustomError("duration", "it must be a duration with its unit, such as 2h, 90m, 1h 30m or 45s")
+    return value
+
+
+Duration = Annotated[str, BeforeValidator(_duration)]
+"""Text; see `seconds_of`."""
 
 
 class SamplerKind(StrEnum):
@@ -50,6 +73,7 @@ class SearchSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     n_trials: Count | None = None
+    budget: Duration | None = None
     n_jobs: Count | None = None
     sampler: SamplerKind = SamplerKind.TPE
     seed: Annotated[int, Field(strict=True, ge=0)] = 0

@@ -31,7 +31,7 @@ from embexp.sweeps import planning, processes, search
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.jobs import OTHER_DIRECTORY, Outcome, loss
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.planning import Enrolment, Plan, PlannedJob, key_of
+from embexp.sweeps.planning import Enrolment, LedgerJobs, Plan, PlannedJob, key_of
 from embexp.sweeps.processes import Command
 from embexp.sweeps.settings import changed_launching
 from embexp.system import files, locks, machine_faults, printable, slurm, terminal
@@ -52,6 +52,7 @@ def sweep(
     config_name: str = "config",
     config_path: str | None = None,
     fresh: bool = False,
+    narrow: bool = False,
     directory: Path | None = None,
     command: Command | None = None,
     permission: Permission = OWN_MODULES,
@@ -63,6 +64,7 @@ def sweep(
         config_dir: the user's folder of configs.
         config_path: the folder that replaces the shipped one.
         fresh: start anew, in a new directory, even if the sweep was begun.
+        narrow: go on with a search in a narrower space without asking.
         directory: of the sweep; None: `hydra.sweep.dir`.
         command: runs a job; None: jobs are forked where their devices allow that.
         permission: which code the configs may name.
@@ -97,7 +99,7 @@ def sweep(
         "search": plan.jobs is None,
     }
     with running(place, plan.launching, terminal.console(), command=command, engine=plan.engine) as runner:
-        begun = Sweep(loader, plan, runner, why_another(asked, runner.ledger.directory))
+        begun = Sweep(loader, plan, runner, why_another(asked, runner.ledger.directory), narrow=narrow)
         engine = None if plan.engine is None else plan.engine.as_json()
         launching = plan.launching.model_dump(mode="json")
         begun.begin({"command": command_line, "launching": launching, "engine": engine})
@@ -149,12 +151,14 @@ def _check_alone() -> None:
 class Sweep:
     """A running sweep. Hydra passes it to embexp's launcher as the task function."""
 
-    def __init__(self, loader: Loader, plan: Plan, runner: Runner, why_here: str) -> None:
+    def __init__(self, loader: Loader, plan: Plan, runner: Runner, why_here: str, *, narrow: bool = False) -> None:
         """Prepares the sweep.
 
         Args:
             why_here: what to add to the line that says where it is; "" where it was asked for.
+            narrow: whether a search may go on in a narrower space.
         """
+        self._narrow = narrow
         self._why_here = why_here
         self._loader = loader
         self._plan = plan
@@ -162,10 +166,7 @@ class Sweep:
         strategies = [job.spec.strategy for job in plan.jobs or ()]
         at_once = processes.jobs_at_once(plan.launching, strategies, processes.visible_gpus())
         self._enrolment = Enrolment(runner.ledger, at_once=at_once, engine=plan.engine)
-        place = runner.ledger.directory
-        self._failed_before = {
-            job.number for job in runner.ledger.jobs() if job.state is Status.FAILED and not loss(place, job)
-        }
+        self._failed_before: set[int] = set()
         self._settings: dict[int, list[int]] = {}
         """Numbers of the jobs of each setting."""
         self._notes: Mapping[str, object] = {}
@@ -202,7 +203,7 @@ class Sweep:
         if before:
             self._check([job for job in found if job.number in before])
         self._enter(self._plan.jobs, found, new, notes)
-        self._runner.begin()
+        self._begin()
         found = [ledger.job(job.number) for job in found]
         shown.expect(len(self._missing([job.number for job in found])), len(found))
         if before:
@@ -219,8 +220,14 @@ class Sweep:
 
     def _note(self) -> None:
         """Notes what is known about the sweep, once nothing can refuse it any more."""
-        self._runner.begin()
+        self._begin()
         self._runner.ledger.add([], self._notes)
+
+    def _begin(self) -> None:
+        self._runner.begin()
+        ledger = self._runner.ledger
+        failed = [job for job in ledger.jobs() if job.state is Status.FAILED]
+        self._failed_before = {job.number for job in failed if not loss(ledger.directory, job)}
 
     def _enter(
         self,
@@ -298,7 +305,8 @@ class Sweep:
 
         from embexp.sweeps import study  # which imports Optuna
 
-        for trial in study.run(search, runner.ledger.directory, launch, told):
+        jobs = LedgerJobs(self._loader, self._plan, runner.ledger, self._enrolment, narrow=self._narrow)
+        for trial in study.run(search, runner.ledger.directory, launch, told, jobs):
             runner.shown.say(f"best trial: {study.described(search, trial)}")
 
     def objective(self, outcomes: Sequence[Outcome]) -> float | list[float]:

@@ -55,6 +55,15 @@ def say(to: Console, sentence: str = "", *, style: str | None = None) -> None:
     to.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def confirmed(question: str) -> bool:
+    """Whether the user says yes to a question; not, where nobody can: without a terminal for both."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    sys.stdout.write(f"{printable.visible(question)} [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def byte_size(count: float) -> str:
     """Bytes for people; 1 kB is 1,000."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

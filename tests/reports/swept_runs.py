@@ -258,3 +258,32 @@ def write_json(path: Path, content: Any) -> None:
     """Writes JSON into a new file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
+
+
+def a_search(sweep: Path) -> dict[str, Any]:
+    """What a search for optimizer, dim and, with Adam, learning rate writes, whose trials are the jobs of a sweep."""
+    trials = []
+    for job in json.loads((sweep / "sweep.json").read_text())["jobs"]:
+        params = {key: job["overrides"][key] for key in ("optimizer", "optimizer.learning_rate", "tables.item.dim")}
+        if params["optimizer"] != "adam":
+            del params["optimizer.learning_rate"]
+        summary = sweep / str(job["number"]) / "summary.json"
+        values = [json.loads(summary.read_text())["metrics"]["validation"]["mae"]] if summary.exists() else None
+        state = "complete" if values else "fail"
+        trial = {"trial": job["number"], "job": job["number"], "state": state, "params": params, "values": values}
+        trials.append(trial | {"seconds": 60.0 * (job["number"] + 1)})
+    names = {"optimizer": list(OPTIMIZERS), "tables.item.dim": None, "optimizer.learning_rate": None}
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "key": name, "log": "rate" in name, "choices": choices, "when": {}}
+        for name, choices in names.items()
+    ]
+    parameters[2]["when"] = {"optimizer": ["adam"]}
+    shares = {"optimizer": 0.7, "tables.item.dim": 0.3}
+    importance = {"evaluator": "PED-ANOVA", "fewest_trials": 10, "by_objective": [shares]}
+    return {
+        "objectives": [{"metric": "validation mae", "direction": "minimize"}],
+        "seeds": 1,
+        "parameters": parameters,
+        "importance": importance | {"without": ["optimizer.learning_rate"]},
+        "trials": trials,
+    }

@@ -30,6 +30,8 @@ from embexp.reports.page import (
     read_curves,
     shortened,
 )
+from embexp.reports.report import as_json as written_json
+from embexp.reports.report import report
 from embexp.runs import table_maps
 from tests import short_runs
 from tests.reports import swept_runs
@@ -90,9 +92,32 @@ def test_a_job_that_was_not_run_has_numbers_like_the_others(swept: Path) -> None
 def test_the_history_is_that_of_a_search(tmp_path: Path) -> None:
     sweep = swept_runs.sweep(tmp_path / "sweep", jobs=2, evaluations=2)
     assert of_runs(collect([sweep]))["search"] is None
+    assert json.loads(written_json(report(sweep)))["searches"] == []
     objectives = [{"metric": "validation mae", "direction": "minimize"}]
-    swept_runs.write_json(sweep / "search.json", {"objectives": objectives, "trials": []})
-    assert of_runs(collect([sweep]))["search"] == {"by": "Optuna", "metrics": ["validation mae"]}
+    swept_runs.write_json(sweep / "search.json", {"objectives": objectives, "trials": []})  # as embexp 0.1.0 wrote it
+    found = of_runs(collect([sweep]))["search"]
+    assert (found["by"], found["metrics"], found["parameters"], found["trials"]) == (
+        "Optuna",
+        ["validation mae"],
+        [],
+        [],
+    )
+    for damaged in ([], "x", {"objectives": 3}, {"objectives": [{}]}):
+        swept_runs.write_json(sweep / "search.json", damaged)
+        assert of_runs(collect([sweep]))["search"] is None
+    for damaged in ({"trials": 3, "parameters": "x"}, {"trials": [1], "parameters": [2], "importance": [3]}):
+        swept_runs.write_json(sweep / "search.json", {"objectives": objectives, **damaged})
+        assert of_runs(collect([sweep]))["search"]["metrics"] == ["validation mae"]
+
+
+def test_what_a_search_has_left_out_is_told(tmp_path: Path) -> None:
+    sweep = swept_runs.sweep(tmp_path / "sweep", jobs=2, evaluations=2)
+    content = swept_runs.a_search(sweep) | {"n_trials": 20, "left_out": 18, "ended": "its budget of 2h is spent"}
+    swept_runs.write_json(sweep / "search.json", content)
+    found = report(sweep)
+    assert found.notes[0] == "the search ended with 2 of 20 trials, 18 are left out: its budget of 2h is spent"
+    [written] = json.loads(written_json(found))["searches"]
+    assert (written["left_out"], written["trials"]) == (18, content["trials"])
 
 
 def test_shared_settings_are_stored_once(swept: Path) -> None:

@@ -58,7 +58,8 @@ def written(folder: Path, sweep: Path, *, title: str = "a sweep", **more: Any) -
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     sweep = swept_runs.sweep(folder / "sweep", jobs=24, seeds=2, evaluations=10, failed=2, skipped=1)
-    return written(folder, sweep, search={"by": "Optuna", "metrics": ["validation mae"]})
+    swept_runs.write_json(sweep / "search.json", swept_runs.a_search(sweep))
+    return written(folder, sweep)
 
 
 @pytest.fixture
@@ -210,20 +211,35 @@ def test_a_selection_in_parallel_coordinates_becomes_a_filter(opened: webdriver.
     assert len(column(opened, "status")) == 27
 
 
-def test_the_history_of_a_search_is_by_trial_and_objective(browser: webdriver.Chrome, tmp_path: Path) -> None:
+def test_where_a_search_went(browser: webdriver.Chrome, tmp_path: Path) -> None:
     sweep = swept_runs.sweep(tmp_path / "sweep", jobs=12, seeds=1, evaluations=4)
-    data = of_runs(collect([sweep])[::-1])  # a report may have the runs in any order
+    content = swept_runs.a_search(sweep)
+    swept_runs.write_json(sweep / "search.json", content)
     page = tmp_path / "report.html"
-    search = {"by": "Optuna", "metrics": ["validation mae"]}
-    files.write_text(page, document({**data, "search": search}, title="a search"))
+    files.write_text(page, document(of_runs(collect([sweep])[::-1]), title="a search"))  # runs may be in any order
     fresh(browser, page)
     show(browser, "history")
-    course = browser.execute_script(
-        "return echarts.getInstanceByDom(document.querySelector('#history .chart')).getOption().series[0].data"
-    )
-    values = [json.loads((sweep / str(job) / "summary.json").read_text()) for job in range(12)]
-    mae = [each["metrics"]["validation"]["mae"] for each in values]
-    assert course == [[job, min(mae[: job + 1])] for job in range(12)]
+
+    def drawn(chart: int) -> Any:
+        script = (
+            "const box = document.querySelectorAll('#history .chart')[arguments[0]]; box.scrollIntoView();"
+            "const chart = echarts.getInstanceByDom(box); return chart && chart.getOption().series[0].data"
+        )
+        return WebDriverWait(browser, 20).until(lambda each: each.execute_script(script, chart))
+
+    mae = [trial["values"][0] for trial in content["trials"]]
+    assert drawn(0) == [[job, min(mae[: job + 1])] for job in range(12)]
+    press(browser, "#history .segmented button:last-child")
+    assert drawn(0) == [[job + 1, min(mae[: job + 1])] for job in range(12)]  # in minutes
+    assert drawn(1) == [0.3, 0.7]
+    text = browser.find_element(By.ID, "history").text
+    assert "Left out, as fewer than 10 trials with results have them: optimizer.learning_rate." in text
+    slices = [[point["value"] for point in drawn(chart)] for chart in (2, 3, 4)]
+    for (key, number), found in zip(
+        (("optimizer", str), ("tables.item.dim", int), ("optimizer.learning_rate", float)), slices, strict=True
+    ):
+        having = [trial for trial in content["trials"] if key in trial["params"]]
+        assert found == [[number(trial["params"][key]), trial["values"][0]] for trial in having]
     check_quiet(browser, page)
 
 
@@ -288,6 +304,16 @@ def test_a_phone_needs_no_sideways_scrolling(browser: webdriver.Chrome, page: Pa
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def a_hostile_search() -> dict[str, Any]:
+    """A search with such text everywhere, and keys that objects have."""
+    names = (HOSTILE, "__proto__", "constructor")
+    parameters = [{"name": name, "key": name, "log": False, "choices": [HOSTILE], "when": []} for name in names]
+    trial = {"job": 0, "state": HOSTILE, "params": [[name, HOSTILE] for name in names], "values": [1.0], "seconds": 1}
+    shares = [[name, 0.5] for name in names]
+    more = {"evaluator": HOSTILE, "fewest": 10, "importance": [shares], "without": [HOSTILE], "seeds": 1, "higher": []}
+    return {"by": HOSTILE, "metrics": [HOSTILE], "parameters": parameters, "trials": [trial], **more}
+
+
 def test_text_of_configs_data_and_logs_stays_text(
     browser: webdriver.Chrome, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -299,7 +325,7 @@ def test_text_of_configs_data_and_logs_stays_text(
             rate=0.1, dim=8, seed=seed, evaluations=5, settings=settings, warnings=(HOSTILE,),
         )  # fmt: skip
     hostile_map = swept_runs.a_map(0, token=HOSTILE)
-    page = written(tmp_path, sweep, title=HOSTILE, maps=[hostile_map], search={"by": HOSTILE, "metrics": [HOSTILE]})
+    page = written(tmp_path, sweep, title=HOSTILE, maps=[hostile_map], search=a_hostile_search())
     fresh(browser, page)
     assert browser.title == HOSTILE.replace("\u2028", "\u2028")
     for section in ("curves", "parameters", "costs", "rows", "compare", "maps"):
@@ -333,9 +359,12 @@ def press(browser: webdriver.Chrome, selector: str) -> None:
 
 
 def show(browser: webdriver.Chrome, section: str) -> None:
-    """Scrolls to a section and waits until its charts are drawn."""
+    """Scrolls to a section, and to each of its charts until they are drawn."""
     browser.execute_script("document.getElementById(arguments[0]).scrollIntoView()", section)
-    stale = "return document.querySelectorAll(`#${arguments[0]} .chart[data-stale]`).length === 0"
+    stale = (
+        "const box = document.querySelector(`#${arguments[0]} .chart[data-stale]`);"
+        "box?.scrollIntoView({block: 'center'}); return box === null"
+    )
     WebDriverWait(browser, 20).until(lambda each: each.execute_script(stale, section))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import optuna
@@ -17,9 +18,9 @@ from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.fields.columns.tasks import BINARY
 from embexp.reports.record import Status
 from embexp.specs.tasks import objectives
-from embexp.sweeps import search as searches
+from embexp.sweeps import space as spaces
 from embexp.sweeps.jobs import Outcome
-from embexp.sweeps.search import Search, search_setting_faults
+from embexp.sweeps.search import Search, TrialJobs, search_setting_faults
 from embexp.sweeps.settings import SearchSettings, checked_search_settings
 from embexp.sweeps.study import Study, run
 
@@ -27,7 +28,7 @@ SPACE = ("x=interval(-2,2)", "y=tag(log,interval(0.01,1))", "m=a,b", "seed=3")
 
 
 def search(*overrides: str, chosen: str | list[str] = "log_loss", at_once: int = 3, **node: object) -> Search:
-    space = searches.space(OverridesParser.create().parse_overrides(list(overrides or SPACE)))
+    space = spaces.space(OverridesParser.create().parse_overrides(list(overrides or SPACE)))
     found = objectives(BINARY, chosen)
     read = checked_search_settings({"n_trials": 12, **node})
     assert not list(search_setting_faults(read, space, found, study=False))
@@ -229,7 +230,7 @@ def test_the_value_of_a_trial_is_the_mean_over_its_seeds(tmp_path: Path) -> None
 
 def test_the_median_pruner_ends_what_is_worse(tmp_path: Path) -> None:
     study_of = search(pruner="median", n_trials=8)
-    with Study(study_of.space, study_of.objectives, study_of.settings, tmp_path) as study:
+    with Study(study_of, tmp_path) as study:
         trials = [study.ask(job) for job in range(7)]
         for each in trials[:5]:
             assert not study.report(each, 10, 0.5)
@@ -237,6 +238,24 @@ def test_the_median_pruner_ends_what_is_worse(tmp_path: Path) -> None:
         assert study.report(trials[5], 10, 0.6) is True
         assert not study.report(trials[6], 10, 0.4)
         assert study.report(trials[5], 10, 0.1)  # evaluated again after a kill: what was reported first counts
+
+
+def test_trials_of_every_state_come_back_from_a_narrower_space(tmp_path: Path) -> None:
+    space, pruner = ("x=interval(0,1)", "m=a,b"), {"pruner": "median"}
+    with Study(search(*space, **pruner), tmp_path) as study:
+        trials = [study.ask(job) for job in range(4)]
+        for each in trials:
+            study.report(each, 10, 0.5 + each.job)
+        study.tell(trials[0], [0.5])
+        study.end(trials[1], optuna.trial.TrialState.PRUNED)
+        study.end(trials[2], optuna.trial.TrialState.FAIL)
+        before = study.trials()
+    with Study(search("x=interval(2,3)", "m=a,b", **pruner), tmp_path, Known(agreed=True)) as study:
+        assert [each.state for each in study.trials()] == ["outside"] * 4
+        assert study.best() == []
+    with Study(search("x=interval(0,4)", "m=a,b,c", **pruner), tmp_path) as study:
+        assert study.trials() == before
+        assert study.report(before[3], 20, 9.0) is False  # the median of one trial, whose values it knows
 
 
 def test_what_is_killed_while_it_asks_leaves_no_part_of_a_trial(tmp_path: Path) -> None:
@@ -248,9 +267,9 @@ def test_what_is_killed_while_it_asks_leaves_no_part_of_a_trial(tmp_path: Path) 
         return own(trial, name, distribution)
 
     (tmp_path / "whole").mkdir()
-    with Study(found.space, found.objectives, found.settings, tmp_path / "whole") as study:
+    with Study(found, tmp_path / "whole") as study:
         expected = study.ask(0)
-    with Study(found.space, found.objectives, found.settings, tmp_path) as study:
+    with Study(found, tmp_path) as study:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(optuna.Trial, "_suggest", killed)
             with pytest.raises(KeyboardInterrupt):
@@ -261,19 +280,19 @@ def test_what_is_killed_while_it_asks_leaves_no_part_of_a_trial(tmp_path: Path) 
 def test_a_search_whose_directory_was_moved_is_continued(tmp_path: Path) -> None:
     found = search()
     (tmp_path / "before").mkdir()
-    with Study(found.space, found.objectives, found.settings, tmp_path / "before") as study:
+    with Study(found, tmp_path / "before") as study:
         study.tell(study.ask(0), [0.5])
     (tmp_path / "before").rename(tmp_path / "after")
-    with Study(found.space, found.objectives, found.settings, tmp_path / "after") as study:
+    with Study(found, tmp_path / "after") as study:
         assert [(each.job, each.state) for each in study.trials()] == [(0, "complete")]
         assert study.ask(1).number == 1
 
 
 def test_what_the_owner_of_a_storage_has_put_into_its_queue_is_tried_first(tmp_path: Path) -> None:
     found = search()
-    with Study(found.space, found.objectives, found.settings, tmp_path) as study:
+    with Study(found, tmp_path) as study:
         study._study.enqueue_trial({"x": 1.5, "y": 0.5, "m": "b"})
-        assert study.ask(0).texts == ("1.5", "0.5", "b")
+        assert study.ask(0).settings == {"x": "1.5", "y": "0.5", "m": "b"}
         assert study.ask(1).number == 1
 
 
@@ -299,13 +318,145 @@ def test_another_search_in_the_directory_is_refused(tmp_path: Path) -> None:
     run(search("x=interval(0,1)", n_trials=2), tmp_path, Jobs())
     run(search("x=interval(0,1)", n_trials=3), tmp_path, Jobs())
     with pytest.raises(
-        CommandLineError, match=rf"{tmp_path} has another search\n    parameters: it has x: 0 to 1, and .* x: 0 to 2\n"
-    ):
-        run(search("x=interval(0,2)", n_trials=2), tmp_path, Jobs())
-    with pytest.raises(
         CommandLineError, match="has another search\n    fixed: it has nothing, and this command has seed=4\n"
     ):
         run(search("x=interval(0,1)", "seed=4", n_trials=2), tmp_path, Jobs())
+    with pytest.raises(CommandLineError, match="sampler: it has tpe, and this command has random"):
+        run(search("x=interval(0,2)", n_trials=2, sampler="random"), tmp_path, Jobs())
+
+
+def test_no_combination_is_tried_twice(tmp_path: Path) -> None:
+    jobs = Jobs()
+    run(search("m=a,b", "x=1,2,3", n_trials=10), tmp_path, jobs)
+    assert jobs.batches == [[0, 1, 2], [3, 4, 5]]
+    assert len({tuple(sorted(job.overrides.items())) for job in jobs.done.values()}) == 6
+    content = json.loads((tmp_path / "search.json").read_text())
+    assert (content["ended"], content["left_out"]) == ("all 6 combinations of its space are tried", 4)
+
+
+class Known(TrialJobs):
+    """A sweep that rejects what has some override, has spent ten seconds a job, and says yes or no."""
+
+    def __init__(self, jobs: Jobs | None = None, *, rejected: str = "", agreed: bool = False) -> None:
+        self.jobs, self.rejected, self.agreed = jobs or Jobs(), rejected, agreed
+        self.asked: list[str] = []
+
+    def rejection(self, overrides: Sequence[str], others: Sequence[Sequence[str]]) -> str:
+        return "it is excluded" if self.rejected in overrides else ""
+
+    def value(self, trial: int, key: str) -> str | None:
+        return {"n": "7"}.get(key)
+
+    def seconds(self) -> tuple[float, dict[int, float]]:
+        return 10.0 * len(self.jobs.done), {number: 10.0 * (number + 1) for number in self.jobs.done}
+
+    def agrees(self, question: str) -> bool:
+        self.asked.append(question)
+        return self.agreed
+
+
+def test_what_cannot_run_is_not_tried_and_does_not_count(tmp_path: Path) -> None:
+    jobs = Jobs()
+    run(search("m=a,b,c", "x=interval(0,1)", n_trials=6), tmp_path, jobs, jobs=Known(rejected="m=b"))
+    assert sorted(jobs.done) == list(range(6))
+    assert {job.overrides["m"] for job in jobs.done.values()} == {"a", "c"}
+    (tmp_path / "small").mkdir()
+    run(search("m=a,b,c", n_trials=6), tmp_path / "small", few := Jobs(), jobs=Known(rejected="m=b"))
+    assert {job.overrides["m"] for job in few.done.values()} == {"a", "c"}
+    content = json.loads((tmp_path / "small" / "search.json").read_text())
+    assert content["left_out"] == 4
+    assert content["ended"].startswith("the 3 combinations of its space are tried, but for those that can't run")
+
+
+def test_a_search_ends_with_its_budget_over_all_sessions(tmp_path: Path) -> None:
+    jobs = Jobs()
+    for budget, done in (("45s", 6), ("60s", 6), ("1m 1s", 9), (None, 12)):  # three at once, ten seconds each
+        run(search(n_trials=12, budget=budget), tmp_path, jobs, jobs=Known(jobs))
+        assert len(jobs.done) == done
+        content = json.loads((tmp_path / "search.json").read_text())
+        assert content["left_out"] == 12 - done
+        assert content["ended"] == (f"its budget of {budget} is spent; " * (done < 12)) + (
+            "a larger hydra.sweeper.budget continues it" * (done < 12)
+        )
+    assert [each["seconds"] for each in content["trials"]] == [10.0 * number for number in range(1, 13)]
+
+
+def conditional(*, wider: bool = False, **node: object) -> Search:
+    """A search for m and, where it is a, x; in a wider one there are more of both, and y."""
+    params: dict[str, object] = {
+        "m": "a,b,c" if wider else "a,b",
+        "x": {"when": {"m": "a"}, "space": "interval(0,2)" if wider else "interval(0,1)"},
+    }
+    if wider:
+        params |= {"y": {"when": {"m": "c"}, "space": "interval(0.1,1)"}, "n": "range(5,9)"}
+    lines, entries = spaces.entries(params)
+    parse = OverridesParser.create().parse_override
+    space = spaces.space([], [*map(parse, lines)], [(entry, parse(entry.line)) for entry in entries])
+    return Search(space, objectives(BINARY, "log_loss"), checked_search_settings({"n_trials": 8, **node}), 2)
+
+
+def test_a_trial_has_only_what_its_conditions_say(tmp_path: Path) -> None:
+    jobs = Jobs()
+    run(conditional(wider=True, n_trials=12), tmp_path, jobs)
+    for job in jobs.done.values():
+        assert ("x" in job.overrides) is (job.overrides["m"] == "a")
+        assert ("y" in job.overrides) is (job.overrides["m"] == "c")
+    assert {job.overrides["m"] for job in jobs.done.values()} == {"a", "b", "c"}
+    importance = json.loads((tmp_path / "search.json").read_text())["importance"]
+    assert (importance["evaluator"], importance["without"]) == ("PED-ANOVA", ["x", "y"])
+    assert sum(importance["by_objective"][0].values()) == pytest.approx(1)
+
+
+def test_a_wider_space_knows_earlier_trials_and_a_kill_changes_nothing(tmp_path: Path) -> None:
+    (whole := tmp_path / "whole").mkdir()
+    run(conditional(n_trials=4), whole, jobs := Jobs())
+    before = history(whole)
+    run(conditional(wider=True, n_trials=8), whole, jobs, jobs=Known())
+    assert jobs.batches == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert [each[2].pop("n") for each in history(whole)[:4]] == ["7"] * 4  # what they had without having chosen it
+    assert [(each[0], each[1], each[3]) for each in history(whole)[:4]] == [(n, s, v) for n, s, _, v, _ in before]
+    (killed := tmp_path / "killed").mkdir()
+    jobs = KilledJobs({2, 5, 8, 13})
+    run_to_the_end(lambda: conditional(n_trials=4), killed, jobs)
+    copy, calls = optuna.Study.add_trials, [0]
+
+    def interrupted(study: optuna.Study, trials: Iterable[optuna.trial.FrozenTrial]) -> None:
+        calls[0] += 1
+        if calls[0] == 1 and study.study_name.endswith("_2"):
+            copy(study, list(trials)[:2])
+            raise KilledError
+        copy(study, trials)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optuna.Study, "add_trials", interrupted)
+        with pytest.raises(KilledError):
+            run(conditional(wider=True, n_trials=8), killed, jobs, jobs=Known())
+    while jobs.kills:
+        with contextlib.suppress(KilledError):
+            run(conditional(wider=True, n_trials=8), killed, jobs, jobs=Known())
+    run(conditional(wider=True, n_trials=8), killed, jobs, jobs=Known())
+    assert history(killed) == history(whole)
+
+
+def test_a_narrower_space_asks_and_a_wider_one_brings_its_trials_back(tmp_path: Path) -> None:
+    run(search("m=a,b", "x=interval(0,1)", n_trials=6), tmp_path, Jobs())
+    content, known = (tmp_path / "optuna.sqlite").read_bytes(), Known()
+    narrow = search("m=b", "x=interval(0,1)", n_trials=6)
+    with pytest.raises(
+        CommandLineError, match=r"which this one does not contain\n    parameters: .*\n.*trials would no longer count"
+    ):
+        run(narrow, tmp_path, Jobs(), jobs=known)
+    assert "Go on with this one?" in known.asked[0]
+    assert (tmp_path / "optuna.sqlite").read_bytes() == content
+    before = history(tmp_path)
+    run(narrow, tmp_path, jobs := Jobs(), jobs=Known(agreed=True))
+    now = history(tmp_path)
+    outside = [each[0] for each in before if each[2]["m"] == "a"]
+    assert [each[0] for each in now if each[1] == "outside"] == outside
+    assert sorted(jobs.done) == list(range(6, 6 + len(outside)))  # they don't count
+    run(search("m=a,b", "x=interval(0,1)", n_trials=6), tmp_path, jobs := Jobs())
+    assert jobs.done == {}
+    assert [each[:4] for each in history(tmp_path)[:6]] == [each[:4] for each in before]
 
 
 def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
@@ -324,6 +475,9 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
         ({"sampler": "tpf"}, r"sampler = 'tpf': it must be tpe, random or cmaes"),
         ({"pruner": "mean"}, r"pruner = 'mean': it must be none, median or hyperband"),
         ({"n_trials": "many"}, "whole number"),
+        ({"budget": 120}, r"budget = 120: it must be a duration with its unit, such as 2h, 90m"),
+        ({"budget": "2 weeks"}, r"budget = '2 weeks': it must be a duration with its unit"),
+        ({"budget": "0h"}, "it must be a duration with its unit"),
     ],
 )
 def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
@@ -339,7 +493,7 @@ def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
     ],
 )
 def test_what_cannot_be_combined(overrides: list[str], chosen: str, node: dict[str, object], words: str) -> None:
-    space = searches.space(OverridesParser.create().parse_overrides(overrides))
+    space = spaces.space(OverridesParser.create().parse_overrides(overrides))
     faults = search_setting_faults(SearchSettings.model_validate(node), space, objectives(BINARY, chosen), study=False)
     with pytest.raises(ConfigError, match=words):
         raise ConfigError(list(faults))

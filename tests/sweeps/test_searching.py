@@ -13,6 +13,7 @@ from hydra.core.config_store import ConfigStore
 
 from embexp.cli.commands import plan
 from embexp.errors import CommandLineError, ConfigError, EmbexpError
+from embexp.reports.record import Status
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.sweep import resume, sweep
 
@@ -48,22 +49,52 @@ def test_a_search_ends_with_its_best_trial(command: Command, capsys: pytest.Capt
 def test_the_same_command_again_runs_nothing_and_more_trials_run_the_rest(
     command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [*SEARCH, "seed=1,2", "sweep.objective=validation log_loss"]  # trials that repeat others
-    assert sweep([*words, "hydra.sweeper.n_trials=4"], command=command)
+    words = [*SEARCH, "seed=1,2,3", "train.batch_size=64,128", "sweep.objective=validation log_loss"]
+    words.append("sweep.exclude=[{seed: 3, train.batch_size: 64}]")  # it doesn't count
+    assert sweep([*words, "hydra.sweeper.n_trials=3"], command=command)
     before = searched()["trials"]
-    assert sweep([*words, "hydra.sweeper.n_trials=4"], command=command)
+    assert sweep([*words, "hydra.sweeper.n_trials=3"], command=command)
     assert searched()["trials"] == before
     capsys.readouterr()
-    assert sweep([*words, "hydra.sweeper.n_trials=6"], command=command)
+    assert sweep([*words, "hydra.sweeper.n_trials=8"], command=command)
     assert "continuing the search" in (out := capsys.readouterr().out)
-    assert " started" not in out
-    assert searched()["trials"][:4] == before
+    assert out.count(" started") == 2
+    assert "note: the search ended with 5 of 8 trials, 3 are left out: the 6 combinations of its space are tried" in out
+    assert searched()["trials"][:3] == before
     with Ledger(Path("s")) as ledger:
         jobs = ledger.jobs()
-    assert [job.number for job in jobs] == list(range(6))
+    assert [job.number for job in jobs] == list(range(5))
     assert [job.settings["seed"] for job in jobs] == [each["params"]["seed"] for each in searched()["trials"]]
-    assert sum(job.same_as is None for job in jobs) == 2
-    assert sum(job.attempts for job in jobs) == 2
+    assert [job.attempts for job in jobs] == [1] * 5
+
+
+def test_a_wider_search_goes_on_with_the_trials_that_it_has(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*SEARCH, "seed=1,2", "optimizer=sgd"]
+    assert sweep([*words, "hydra.sweeper.n_trials=2"], command=command)
+    before = searched()["trials"]
+    wider = [*SEARCH, "seed=range(1,9)", "optimizer=sgd,adam", "train.batch_size=1024,512", "hydra.sweeper.n_trials=4"]
+    capsys.readouterr()
+    momentum = "hydra.sweeper.params={optimizer.beta_1:{when:{optimizer:adam},space:'interval(0.5,0.9)'}}"
+    assert plan.main(["-m", *wider, momentum]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "    seed: whole numbers 1 to 8",
+        "    optimizer: sgd, adam",
+        "    └─ optimizer=adam",
+        "       └─ optimizer.beta_1: 0.5 to 0.9",
+        "    train.batch_size: 1024, 512",
+    ]
+    assert sweep([*wider, momentum], command=command)
+    now = searched()["trials"]
+    assert [each["values"] for each in now[:2]] == [each["values"] for each in before]
+    defaults = {"optimizer": "sgd", "train.batch_size": "1024"}  # what they had without having chosen it
+    assert [each["params"] for each in now[:2]] == [{**each["params"], **defaults} for each in before]
+    assert [("optimizer.beta_1" in each["params"], each["params"]["optimizer"]) for each in now[2:]] == [
+        (each["params"]["optimizer"] == "adam", each["params"]["optimizer"]) for each in now[2:]
+    ]
+    with Ledger(Path("s")) as ledger:
+        assert [job.attempts for job in ledger.jobs()] == [1] * 4
 
 
 def test_a_trial_whose_folder_was_deleted_runs_again_and_keeps_its_value(
@@ -161,7 +192,7 @@ def test_a_missing_optuna_is_told_with_the_extra_to_install(
 
 
 REFUSED = {
-    "parameters: it has seed: 1, 2, and this command has seed: 1, 2, 3": [*SEARCH, "seed=1,2,3"],
+    "parameters: it has seed: 1, 2, and this command has seed: 1, 3": [*SEARCH, "seed=1,3"],
     "fixed: it has nothing, and this command has train.batch_size=64": [*SEARCH, "seed=1,2", "train.batch_size=64"],
     "sampler: it has tpe, and this command has random": [*SEARCH, "seed=1,2", "hydra.sweeper.sampler=random"],
     "nowhere://x can't be used": [*SEARCH, "seed=1,2", "hydra.sweeper.storage=nowhere://x"],
@@ -176,6 +207,8 @@ def test_a_refused_command_changes_nothing_and_the_search_goes_on(command: Comma
 
     assert sweep([*SEARCH, "seed=1,2", "hydra.sweeper.n_trials=1"], command=command)
     Path("s/.cancel").touch()
+    with Ledger(Path("s")) as ledger:  # as if its process had been killed
+        ledger.leave(0, Status.RUNNING)
     before = content()
     for difference, words in REFUSED.items():
         with pytest.raises(EmbexpError) as caught:
@@ -184,8 +217,9 @@ def test_a_refused_command_changes_nothing_and_the_search_goes_on(command: Comma
         assert str(Path("s").absolute()) in str(caught.value) or "nowhere" in difference
         assert content() == before
     assert resume(Path("s"), ["hydra.sweeper.n_trials=2"], command=command)
-    assert sweep([*SEARCH, "seed=1,2", "hydra.sweeper.n_trials=3"], command=command)
-    assert len(searched()["trials"]) == 3
+    assert len(searched()["trials"]) == 2
+    assert sweep([*SEARCH, "seed=2,3", "hydra.sweeper.n_trials=2"], command=command, narrow=True)
+    assert [each["state"] for each in searched()["trials"]].count("outside") == 1
 
 
 def test_a_search_that_was_refused_before_its_first_trial_leaves_its_folder_to_others(command: Command) -> None:

@@ -145,3 +145,27 @@ def test_files_have_a_line_for_each_row_and_each_column(monkeypatch: pytest.Monk
     for table, lines in console.tables:
         assert len(lines) == 1 + len(table.rows)
         assert lines[0].split() == " ".join(str(column.header) for column in table.columns).split()
+
+
+class Typed(io.StringIO):
+    """A terminal at which something is typed."""
+
+    def __init__(self, text: str = "", *, is_terminal: bool = True) -> None:
+        super().__init__(text)
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_yes"), [("y\n", True), (" Yes\n", True), ("n\n", False), ("\n", False), ("", False)]
+)
+def test_a_question_needs_a_yes_and_a_terminal(typed: str, is_yes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Typed(typed))
+    monkeypatch.setattr("sys.stdout", shown := Typed())
+    assert terminal.confirmed("Go\x1b on?") is is_yes
+    assert "\x1b" not in shown.getvalue()
+    assert shown.getvalue().endswith(" on? [y/N] ")
+    monkeypatch.setattr("sys.stdin", Typed("y\n", is_terminal=False))
+    assert terminal.confirmed("Go on?") is False

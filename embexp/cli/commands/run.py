@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from embexp.system.user_code import UserCode
 
 HELP = """\
-usage: embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE] [--allow-code M:F]
+usage: embexp run [OVERRIDES] [-m [--fresh] [--narrow]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE]
+                  [--allow-code M:F]
 
 Composes a config, checks it and runs the experiment. Nothing is written unless the config is valid.
 
@@ -42,6 +43,7 @@ overrides
 options
     -m, --multirun         Runs all combinations of the values: optimizer=sgd,adam 'data.fold=range(0,5)'.
     --fresh                With -m, starts in a new directory, even if hydra.sweep.dir has this sweep already.
+    --narrow               With -m, a search goes on in a narrower space; trials outside of it no longer count.
     -cd, --config-dir DIR  Adds a folder of your own configs, which take precedence over shipped ones.
     -cp, --config-path DIR Replaces the shipped configs with those of a folder or a package (pkg://NAME).
     -cn, --config-name N   Starts from N.yaml instead of config.yaml.
@@ -112,6 +114,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
             config_name=options.config_name,
             config_path=options.config_path,
             fresh=options.fresh,
+            narrow=options.narrow,
             permission=permission(options),
         )
         return DONE if succeeded else FAILED
@@ -123,13 +126,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add_config_arguments(parser)
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
     parser.add_argument("-p", "--package")
-    parser.switches("--resolve", "-sc", "--shell-completion", "--fresh")
+    parser.switches("--resolve", "-sc", "--shell-completion", "--fresh", "--narrow")
     parser.values("--spec")
     options = parser.parse_intermixed_args(list(arguments))
     if options.multirun and options.cfg:
         raise CommandLineError("-m runs several experiments, --cfg is for one")
     if options.fresh and not is_multirun(options):
         raise CommandLineError("--fresh is for sweeps; output.existing=number gives a single run a new directory")
+    if options.narrow and not is_multirun(options):
+        raise CommandLineError("--narrow is for searches: add -m")
     return options
 
 

@@ -40,6 +40,6 @@ function setUpNavigation() {
 
 setUpHead();
 setUpDialog();
-for (const setUp of [setUpTable, setUpCurves, setUpParameters, setUpParallel, setUpHistory, setUpCosts, setUpRows, setUpVectors, setUpCompare, setUpPaired, setUpMaps]) setUp();
+for (const setUp of [setUpTable, setUpCurves, setUpParameters, setUpParallel, setUpSearch, setUpCosts, setUpRows, setUpVectors, setUpCompare, setUpPaired, setUpMaps]) setUp();
 setUpNavigation();
 document.documentElement.dataset.ready = String(Math.round(performance.now()));

@@ -1,4 +1,4 @@
-/* Metric against a parameter, parallel coordinates, and the history of a search. */
+/* Metric against a parameter, and parallel coordinates. */
 
 function setUpParameters() {
   const section = document.getElementById("parameters");
@@ -142,40 +142,4 @@ function parallelOption(runs, axes, upright) {
     parallel: upright ? { layout: "vertical", left: 24, right: 24, top: 40, bottom: 24, parallelAxisDefault: { nameLocation: "middle", nameGap: -22, nameMoveOverlap: false } } : { left: 50, right: 70, top: 40, bottom: 26, parallelAxisDefault: { nameLocation: "end", nameGap: 14 } },
     series: [{ type: "parallel", smooth: 0.06, inactiveOpacity: 0.04, activeOpacity: 0.9, data }],
   };
-}
-
-/* ------------------------------------------------------------------ history of a search */
-
-function setUpHistory() {
-  const section = document.getElementById("history");
-  if (!DATA.search || RUNS.every((run) => goal(run) === null)) return void section.remove();
-  section.querySelector("p").textContent = `Trials of ${DATA.search.by}, and the best so far.`;
-  const holder = el("div", { class: "cell" });
-  const metrics = QUANTITIES.filter((each) => each.key.startsWith("metric:") && each.numeric);
-  let by = metrics.find((each) => DATA.search.metrics.includes(each.label)) ?? quantityOf(`metric:${PRIMARY.validation}`);
-  section.append(el("div", { class: "controls" }, select("metric", metrics.map((each) => [each.key, each.label]), by.key, (value) => ((by = quantityOf(value)), drawn.draw()))), holder);
-  const drawn = makeChart(holder, "History of the search: a metric of each trial, and the best so far", (chart) => {
-    const trials = RUNS.filter((run) => by.get(run) !== null).sort((a, b) => (a.number ?? a.id) - (b.number ?? b.id));
-    const better = (value, than) => (isBetterHigh(by.key) ? value > than : value < than);
-    const visible = new Set(plotted());
-    const colours = runColouring();
-    let best = null;
-    const course = trials.map((run) => {
-      if (COMPLETED.has(run.status) && (best === null || better(by.get(run), best))) best = by.get(run);
-      return [run.number ?? run.id, best];
-    });
-    const points = trials.filter((run) => visible.has(run)).map((run) => ({ value: [run.number ?? run.id, by.get(run)], id: run.id, itemStyle: { color: COMPLETED.has(run.status) ? colours.run(run) : "transparent", borderColor: COMPLETED.has(run.status) ? themed("ground") : themed("muted"), borderWidth: 1 } }));
-    chart.off("click");
-    chart.on("click", (event) => runOf(event.data) && openRun(runOf(event.data)));
-    return {
-      grid: { left: 80, right: 20, top: 16, bottom: 46 },
-      xAxis: { type: "value", minInterval: 1, ...axis("trial") },
-      yAxis: { type: "value", ...axis(by.label, { nameGap: 62 }) },
-      tooltip: tooltip(({ data }) => (runOf(data) ? tipOf(runOf(data).label, [[by.label, plain(by.get(runOf(data)))], ["status", runOf(data).status]], described(runOf(data))) : "")),
-      series: [
-        { type: "line", step: "end", data: course, showSymbol: false, silent: true, lineStyle: { color: themed("accent"), width: 2 }, z: 1 },
-        { type: "scatter", symbolSize: (_, params) => (runOf(params.data) === BEST ? 14 : 9), data: points, z: 3 },
-      ],
-    };
-  }, { height: 320 });
 }
