@@ -159,15 +159,23 @@ def _states(a: Path, b: Path) -> Iterator[Difference]:
         yield from between(Kind.CHECKPOINT, of_a, of_b, prefix=f"{a.name}/{store.STATE}")
     else:
         yield from _unlike(a.parent, b.parent, [f"{a.name}/{store.STATE}"], Kind.CHECKPOINT)
-    if (found := _looked_up(a)) is None or found != _looked_up(b):  # by content: earlier versions did not compress it
+    earlier, now = _looked_up(a, stored=True), _looked_up(b)
+    if earlier is None or earlier != now:
         yield from _unlike(a.parent, b.parent, [f"{a.name}/{_TOUCHED}"], Kind.CHECKPOINT)
 
 
-def _looked_up(directory: Path) -> dict[str, bytes] | None:
-    """Which rows had been looked up at a checkpoint, by table; None: there is no file of it that can be read."""
+def _looked_up(directory: Path, *, stored: bool = False) -> dict[str, bytes] | None:
+    """Which rows had been looked up at a checkpoint, by table; None: there is no file of it that can be read.
+
+    Args:
+        stored: None also for a file that is compressed, as those of earlier versions are not.
+    """
     try:
-        with np.load(directory / _TOUCHED, allow_pickle=False) as stored:
-            return {name: stored[name].tobytes() for name in stored.files}
+        with zipfile.ZipFile(directory / _TOUCHED) as archive:
+            if stored and any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
+                return None
+        with np.load(directory / _TOUCHED, allow_pickle=False) as arrays:
+            return {name: arrays[name].tobytes() for name in arrays.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         return None
 

@@ -165,7 +165,7 @@ def test_slices_of_several_processes_are_one_tensor_and_are_copied_as_one_piece(
     entry = read_index(index)["m"]
     assert [piece.shape[0] for piece in entry.pieces] == [4, 4, 12]
     copier = BundleWriter(tmp_path / "copy")
-    copier.copy("m", entry)
+    copier.copy("m", Tensor("", "m", entry))
     copier.finish()
     copied = Tensor("copy", "m", read_index(tmp_path / "copy.index")["m"])
     copied.verify()
