@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -11,61 +12,52 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "tpu_fixtures.md"
 
 HEAD = """# TensorFlow's TPU tests on the simulated TPU
 
-This page lists TensorFlow's tests of its TPU embedding APIs, and of what a TPU's host computes for a step, and
-which of them pass on the simulated TPU. TensorFlow runs them on real TPUs, in `tensorflow/python/tpu/tests`,
-`tensorflow/python/tpu/tpu_embedding_v3_*test.py` and `tensorflow/python/tpu/tpu_outside_compilation_test.py`.
-Our versions run on a simulated TPU of two cores, or of one or two chips with four SparseCores each,
-with the real `TPUEmbedding`, `TPUEmbeddingV2` and `TPUStrategy`. They use the tables, ids and expected values
-of the originals, with a tolerance of 1e-4; the code is our own. If an original only runs a step, our test also
-checks the values.
+The simulated TPU has not been compared with a real TPU, so how far can you trust it? It passes TensorFlow's own tests
+of its TPU embedding APIs, and of what a TPU's host computes for a step. This page lists them.
 
-The tests are in `tests/strategies/tpu_fixtures`. This page is generated from their list of cases, and a test
-checks that it is up to date. The simulation has not been compared with a real TPU.
+TensorFlow runs these tests on real TPUs. They are in `tensorflow/python/tpu/tests`,
+`tensorflow/python/tpu/tpu_embedding_v3_*test.py` and `tensorflow/python/tpu/tpu_outside_compilation_test.py`.
+Our versions, in `tests/strategies/tpu_fixtures`, use the real `TPUEmbedding`, `TPUEmbeddingV2` and `TPUStrategy` on
+two simulated cores, or on one or two chips with four SparseCores each. The code is our own. Tables, ids and expected
+values are those of the originals, with a tolerance of 1e-4. If an original only runs a step, our test also checks
+the values.
 
 """
 
 TAIL = """
-The table does not include tests that need no TPU: `tpu_embedding_for_serving_test.py`,
+Three files are not in the list, because their tests need no TPU: `tpu_embedding_for_serving_test.py`,
 `tpu_embedding_v3_utils_test.py` and `tpu_embedding_v3_checkpoint_adapter_test.py`.
 """
 
 
-def _rows() -> list[tuple[str, str, str, str, str]]:
-    rows = []
-    for (source, test, outcome, reason), group in groupby(
-        CASES, key=lambda case: (case.source, case.test, case.outcome, case.reason)
-    ):
-        rows.append((source, test, _variants(list(group)), outcome.value, reason))
-    return rows
+def _tree() -> Iterator[str]:
+    """The original files, each with its tests, their variants, and what does not pass."""
+    for source, of_file in groupby(CASES, key=lambda case: case.source):
+        cases = list(of_file)
+        yield f"{source}: {len(cases)}"
+        for (test, outcome, reason), group in groupby(cases, key=lambda case: (case.test, case.outcome, case.reason)):
+            result = "" if outcome is Outcome.PASSED else f" ({outcome.value}: {reason})"
+            yield f"    {test}{_variants(list(group))}{result}"
 
 
 def _variants(cases: list[Case]) -> str:
     names = [case.variant for case in cases if case.variant]
     if len(names) > 8:
-        return f"{len(names)} variants"
-    return ", ".join(names)
+        return f": {len(names)} variants"
+    return f": {', '.join(names)}" if names else ""
 
 
 def text() -> str:
     """The whole page."""
     second = sum(case.source.startswith("tpu_embedding_v3") for case in CASES)
     counts = {outcome: sum(case.outcome is outcome for case in CASES) for outcome in Outcome}
-    lines = [
-        HEAD + f"{len(CASES)} cases: {counts[Outcome.PASSED]} passed, {counts[Outcome.FAILING]} failing, "
-        f"{counts[Outcome.NOT_RUN]} not run.",
-        f"{second} of them are of SparseCores (`EmbeddingFeature.V2`): those in `tpu_embedding_v3_*test.py`.",
-        "The others are of the first generation of embedding hardware (`EmbeddingFeature.V1`), or of both.",
-        "",
-        "| original file | test | variants | cases | result | reason |",
-        "|---|---|---|---|---|---|",
-    ]
-    for source, test, variants, outcome, reason in _rows():
-        number = sum(
-            (case.source, case.test, case.outcome.value, case.reason) == (source, test, outcome, reason)
-            for case in CASES
-        )
-        lines.append(f"| `{source}` | `{test}` | {variants} | {number} | {outcome} | {reason} |")
-    return "\n".join(lines) + "\n" + TAIL
+    summary = (
+        f"Of {len(CASES)} cases, {counts[Outcome.PASSED]} pass, {counts[Outcome.FAILING]} fail, and "
+        f"{counts[Outcome.NOT_RUN]} are not run. The {second} cases of `tpu_embedding_v3_*test.py` test SparseCores\n"
+        "(`EmbeddingFeature.V2`). The others test the first generation of embedding hardware (`EmbeddingFeature.V1`),\n"
+        "or both. Below, each file is followed by its number of cases, and by its tests with their variants:\n"
+    )
+    return "\n".join([HEAD + summary, *(f"    {line}" for line in _tree()), TAIL])
 
 
 if __name__ == "__main__":
