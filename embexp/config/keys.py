@@ -237,9 +237,8 @@ class _Reader:
 
     def parts(self, path: str, value: Mapping[str, Any]) -> Iterator[Part]:
         """The part at a path, and the choices inside it that are described by themselves."""
-        entry = self._entry(value)
         part = Part(path, _sentence(str(value.get("description") or "")), also=_INSIDE.get(path, ()))
-        models = self.objects(value if entry is None else entry)
+        models = [model for _, model in self._inside(path, value)]
         inner: list[tuple[str, Mapping[str, Any]]] = []
         merged: dict[Key, list[str]] = {}
         kinds = [_kind(model) for model in models]
@@ -274,12 +273,7 @@ class _Reader:
             yield Key(path, self._values(value, elsewhere), default, text)
         if elsewhere:
             return
-        entry = self._entry(value)
-        inside = [(path, model) for model in models]
-        if entry is not None:
-            place = f"{path}[]" if any(form.get("type") == "array" for form in _forms(value)) else f"{path}.{NAME}"
-            inside += [(place, model) for model in self.objects(entry)]
-        for place, model in inside:
+        for place, model in self._inside(path, value):
             for name, each in model["properties"].items():
                 if depth < _DEEPEST and not (name == "kind" and _kind(model)):
                     yield from self.keys(f"{place}.{name}", each, depth + 1)
@@ -293,17 +287,20 @@ class _Reader:
             return _SCHEDULE
         return f"{_TABLES}.initializer" if path == f"{_TABLES}.initializer" else ""
 
-    def _entry(self, value: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What the values of a mapping are, whose keys the user names; or the items of a list."""
+    def _entries(self, path: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """What the entries of a mapping are, whose keys the user names, and of a list, each with its path."""
         for form in _forms(value):
-            if "patternProperties" in form:
-                entries: Iterator[Mapping[str, Any]] = iter(form["patternProperties"].values())
-                return next(entries)
-            for inside in ("additionalProperties", "items"):
-                entry: object = form.get(inside)
-                if isinstance(entry, dict):
-                    return entry
-        return None
+            for inside, place in (("additionalProperties", f"{path}.{NAME}"), ("items", f"{path}[]")):
+                if isinstance(entry := form.get(inside), dict):
+                    yield place, entry
+            for entry in form.get("patternProperties", {}).values():
+                yield f"{path}.{NAME}", entry
+
+    def _inside(self, path: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The mappings with known keys inside a value, each with its path."""
+        yield from ((path, model) for model in self.objects(value))
+        for place, entry in self._entries(path, value):
+            yield from self._inside(place, entry)
 
     def _values(self, value: Mapping[str, Any], elsewhere: str = "") -> str:
         if elsewhere:

@@ -32,10 +32,13 @@ class Expected(Spec):
     """What a metric is claimed to be: a value with a tolerance, or bounds."""
 
     value: Number | None = Field(default=None, exclude_if=is_null)
+    """What the metric is claimed to be."""
     within: NonNegative | None = Field(default=None, exclude_if=is_null)
     """How far from `value` the metric may be, in its unit."""
     at_least: Number | None = Field(default=None, exclude_if=is_null)
+    """The smallest value that meets the claim, in place of `value` and `within`."""
     at_most: Number | None = Field(default=None, exclude_if=is_null)
+    """The largest value that meets the claim."""
     source: Annotated[str, Field(max_length=1_000)] | None = Field(default=None, exclude_if=is_null)
     """Where the claim is from, such as a page, a paper or a commit."""
 

@@ -70,7 +70,8 @@ GROUPS = ("tasks", "data", "models", "losses", "studies", "settings", "methods",
 CORE: Mapping[str, frozenset[str]] = {
     "exports": frozenset(("savedmodel", "npy", "word2vec", "projector")),
     "commands": frozenset(("run", "plan", "continue", "new", "resume", "sweep", "report", "verify", "diff"))
-    | {"compare", "evaluate", "predict", "export", "checkpoint", "vectors", "fetch", "schema", "completion"},
+    | {"check", "compare", "evaluate", "predict", "export", "checkpoint", "vectors", "fetch", "keys", "schema"}
+    | {"completion"},
 }
 """Names of the core that no module of specs knows."""
 CHOICES = ("data", "models", "losses", "studies")

@@ -121,7 +121,9 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         return Plan(base, asked, None, launched, engine, search, effective, (*tuned, *notes), outside)
     with hydra_globals.borrowed(base):
         if conditional := [
-            key for key, value in (base.hydra.sweeper.params or {}).items() if OmegaConf.is_config(value)
+            key
+            for key, value in (base.hydra.sweeper.params or {}).items()
+            if OmegaConf.is_config(value) and not zipped.keys_of(key)
         ]:
             rule, remedy = "parameters with conditions are for a search", "choose hydra/sweeper=optuna"
             raise ConfigError([Fault(f"{space.PARAMS}.{key}", "a mapping", rule, remedy) for key in conditional])

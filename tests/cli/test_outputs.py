@@ -74,6 +74,7 @@ COMMANDS: dict[str, Callable[[Path, str], list[str]]] = {
     "report --csv": lambda made, out: ["report", f"{made / 'runs'}", "--no-html", "--csv", out],
     "report --json": lambda made, out: ["report", f"{made / 'runs'}", "--no-html", "--json", out],
     "report --html": lambda made, out: ["report", f"{made / 'runs'}", "--html", out],
+    "compare --json": lambda made, out: ["compare", f"{made / RUN}", f"{made / RUN}", "--rows", "0", "--json", out],
     "schema": lambda made, out: ["schema", "optimizer", "--out", out],
     "checkpoint graph": lambda made, out: ["checkpoint", "graph", f"{made / RUN}", "-o", out],
     "vectors convert": lambda made, out: ["vectors", "convert", f"{made / 'v.npy'}", out],

@@ -135,6 +135,8 @@ def test_every_choice_composes_and_validates(group: str, choice: str) -> None:
         "table": ["+feature@features.mine=id", "features.mine.table=mine", "model=mlp"],
         "feature": ["features.mine.table=item", "features.mine.column=history", "model=mlp"],
     }.get(group, [])
+    if choice.startswith("published/"):
+        extra = ["seeds=1"]  # those of a mean over seeds are sweeps
     spec = spec_of(override, *extra, *NEEDS.get((group, choice), []))
     if group in (
         "data",

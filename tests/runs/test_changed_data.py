@@ -172,8 +172,8 @@ def test_vocabularies_that_another_version_would_make_are_not_used(
 
     read = prepare.read_data
 
-    def other(spec: Any, progress: Any) -> Any:
-        data = read(spec, progress)
+    def other(spec: Any, progress: Any, **options: Any) -> Any:
+        data = read(spec, progress, **options)
         swapped = dict(zip(data.vocabularies, reversed(data.vocabularies.values()), strict=True))
         return prepare.replace(data, vocabularies=swapped)
 

@@ -146,6 +146,7 @@ def test_a_run_is_identical(recorded: Path, again: Reruns, tmp_path: Path) -> No
     parts = runs_compared.compare(recorded, kept)
     assert [each.name for each in parts[""].spec] == [
         "checkpoint.every_steps",
+        "checkpoint.since_parent",
         "checkpoint.on_error",
         "output.baselines",
     ]

@@ -120,7 +120,7 @@ class TestGone:
 
     def test_trials_of_a_search(self, command: Command) -> None:
         pytest.importorskip("optuna")
-        words = ["hydra/sweeper=optuna", "hydra.sweep.dir=s", "seed=100,101,4", "hydra.sweeper.n_trials=4"]
+        words = ["hydra/sweeper=optuna", "hydra.sweep.dir=s", "seed=100,101,4,5", "hydra.sweeper.n_trials=4"]
         sweep([*words, "hydra.sweeper.sampler=random"], command=command)
         trials = json.loads(Path("s/search.json").read_text())["trials"]
         failed = next(trial["job"] for trial in trials if trial["state"] == "fail")
