@@ -19,7 +19,7 @@ import embexp
 from bench import harness
 from embexp.fields.columns.metrics import Measures, evaluate, intervals_of_examples
 from embexp.fields.recommendation.evaluation import intervals_over_users
-from embexp.runs.compare import Measured, compare_metric
+from embexp.runs.compare import Judged, Measured, compare_metric
 from embexp.specs.run import RunSpec
 from embexp.training import intervals
 from embexp.training.intervals import Intervals
@@ -78,11 +78,12 @@ def shares(pairs: int) -> Iterator[tuple[str, float]]:
     )
     for kind, draw, overrides, metrics, runs in cases:
         spec, ps = composed(overrides), dict[str, list[float]]()
+        judged = Judged.of(spec.task, spec.task.cutoffs_of(spec), spec.listed_metrics, spec.further_metrics)
         for number in range(pairs if runs == 1 else pairs // 5):
             with intervals.drawn_later():
                 found = draw(np.random.default_rng([number, runs]), spec, 2 * runs)
             for name in metrics:
-                one = compare_metric(name, found[:runs], found[runs:], spec, paired=True)
+                one = compare_metric(name, found[:runs], found[runs:], judged, paired=True)
                 assert one.p is not None
                 ps.setdefault(f"{kind}: {name}, {one.test}", []).append(one.p)
         for name, values in ps.items():

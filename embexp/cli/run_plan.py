@@ -398,7 +398,7 @@ def _share(share: Share) -> str:
 def _show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
     study, prepared = spec.study, dict[str, Prepared]()
     with show_stages() as stages, tempfile.TemporaryDirectory() as folder:
-        cut = parts.cut_for(spec, Path(folder), stages)
+        cut = parts.cut_for(study, spec.data, Path(folder), stages)
         runs = study.runs(spec, Path(folder) if cut else _DIRECTORY)
         for name, run in runs.items() if scan else ():
             # It has the rows that the run will have from whose checkpoint it starts.

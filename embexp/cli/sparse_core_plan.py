@@ -133,9 +133,14 @@ def plan(
     alike = all(isinstance(spec.freeze_of(name), NoFreeze | FreezeTable) for name in spec.tables)
     if any(rows[name] is None or name not in dims for name in spec.tables) or (policies is None and not alike):
         return None
-    chips, parts = strategy.chips or _USUAL, _parts(spec, rows, dims, policies or {})
+    frozen = {
+        name: policies[name].frozen_rows if policies is not None else (rows[name] or 0) * spec.frozen(name)
+        for name in spec.tables
+    }
+    optimizers = {name: spec.optimizer_of(name) for name in spec.tables}
+    chips, parts = strategy.chips or _USUAL, _parts(rows, dims, frozen, optimizers)
     bags = frozenset() if prepared is None else _bags(prepared)
-    vectors = _vectors(spec, parts, chips, bags)
+    vectors = _vectors(spec.features, parts, spec.train.batch_size // chips.count, bags)
     stacks = stacked(parts, vectors, chips)
     found = SparseCorePlan(chips, strategy.chips is None, stacks)
     if prepared is None:
@@ -146,17 +151,18 @@ def plan(
 
 
 def _parts(
-    spec: RunSpec, rows: Mapping[str, int | None], dims: Mapping[str, int], policies: Mapping[str, TablePolicy]
+    rows: Mapping[str, int | None],
+    dims: Mapping[str, int],
+    frozen: Mapping[str, int],
+    optimizers: Mapping[str, TableOptimizer],
 ) -> list[Part]:
-    """The tables as a TPU holds them, which has frozen rows apart."""
+    """The tables as a TPU holds them, which has frozen rows apart; all by table."""
     parts: list[Part] = []
-    for name in spec.tables:
-        count = rows[name] or 0
-        frozen = policies[name].frozen_rows if name in policies else count * spec.frozen(name)
-        if moving := count - frozen:
-            parts.append(_part(name, moving, dims[name], spec.optimizer_of(name)))
-        if frozen:
-            parts.append(_part(_fixed(name) if moving else name, frozen, dims[name], FROZEN_ROWS_OPTIMIZER))
+    for name, optimizer in optimizers.items():
+        if moving := (rows[name] or 0) - frozen[name]:
+            parts.append(_part(name, moving, dims[name], optimizer))
+        if frozen[name]:
+            parts.append(_part(_fixed(name) if moving else name, frozen[name], dims[name], FROZEN_ROWS_OPTIMIZER))
     return parts
 
 
@@ -185,11 +191,18 @@ def _of_example(feature: Feature) -> int:
     return math.prod(feature.activation_shape(1))
 
 
-def _vectors(spec: RunSpec, parts: Sequence[Part], chips: Chips, bags: frozenset[str]) -> dict[str, Vectors]:
-    """What each feature looks up, by the name that a TPU has for it."""
+def _vectors(
+    features: Mapping[str, Feature], parts: Sequence[Part], examples: int, bags: frozenset[str]
+) -> dict[str, Vectors]:
+    """What each feature looks up, by the name that a TPU has for it.
+
+    Args:
+        examples: of a batch, on one chip.
+        bags: features whose vectors may have several ids each.
+    """
     names, found = {part.name for part in parts}, dict[str, Vectors]()
-    for name, feature in spec.features.items():
-        count = spec.train.batch_size // chips.count * _of_example(feature)
+    for name, feature in features.items():
+        count = examples * _of_example(feature)
         for key, part in ((name, feature.table), (_fixed(name), _fixed(feature.table))):
             if part in names:
                 found[key] = Vectors(part, count, name not in bags)

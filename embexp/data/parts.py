@@ -16,7 +16,6 @@ from embexp.data.files import table_files, text_table
 from embexp.data.files.dialect import NULLS, Dialect
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.data import CSV, JSONLines, Parquet
-from embexp.specs.run import RunSpec
 from embexp.specs.studies import PARTS, DailyStudy, Period
 from embexp.system import compressed, files
 from embexp.system.parallel import Progress, quiet
@@ -35,9 +34,12 @@ Labelled = Callable[[str], str]
 """Which part a row belongs to, by the value that it has in the column; raises ValueError if that is none."""
 
 
-def cut_for(spec: RunSpec, directory: Path, progress: Progress = quiet) -> bool:
-    """Cuts the data of a study by its column; returns whether it has one. See `cut`."""
-    study, data = spec.study, spec.data
+def cut_for(study: object, data: object, directory: Path, progress: Progress = quiet) -> bool:
+    """Cuts the data of a study by its column; returns whether it has one. See `cut`.
+
+    Args:
+        study, data: of a spec.
+    """
     if not isinstance(study, DailyStudy) or study.column is None:
         return False
     assert isinstance(data, CSV | JSONLines | Parquet)  # see `DailyStudy.faults`

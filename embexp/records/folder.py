@@ -331,9 +331,10 @@ def named_functions(*specs: RunSpec) -> dict[str, str]:
     return {path: "fields" for spec in specs for path in spec.fields} | found
 
 
-def recorded_functions(spec: RunSpec) -> dict[str, str]:
-    """What a run records the code of: `named_functions`, and resolvers, which a recorded spec does not call again."""
-    return {function: f"resolvers.{name}" for name, function in spec.resolvers.items()} | named_functions(spec)
+def recorded_functions(*specs: RunSpec) -> dict[str, str]:
+    """What runs record the code of: `named_functions`, and resolvers, which a recorded spec does not call again."""
+    resolvers = {function: f"resolvers.{name}" for spec in specs for name, function in spec.resolvers.items()}
+    return resolvers | named_functions(*specs)
 
 
 def code_of(names: Iterable[str], used: Collection[fields.Origin]) -> UserCode | None:

@@ -26,8 +26,7 @@ from embexp.reports.record import Record
 from embexp.runs.finished import PreparedEvaluation, Run
 from embexp.specs import tasks as metric_specs
 from embexp.specs.fields import imported
-from embexp.specs.run import RunSpec
-from embexp.specs.tasks import Labels
+from embexp.specs.tasks import Labels, Task
 from embexp.system import digests
 from embexp.system.parallel import Progress, part, quiet
 from embexp.training import intervals, significance
@@ -138,7 +137,9 @@ def compare(
     for before, after in chosen:
         pair = Pairing(before, after, measured, joint=joint)
         naming = _Naming(runs[pair.first[0]], prepared[pair.first[0]])
-        pairs.append(pair.compared(runs[pair.first[0]].spec, naming, rows))
+        spec = runs[pair.first[0]].spec
+        judged = Judged.of(spec.task, spec.task.cutoffs_of(spec), spec.listed_metrics, spec.further_metrics)
+        pairs.append(pair.compared(judged, naming, rows))
     one = evaluations[next(iter(first.directories.values()))]
     on = f"the {split} split" if data is None else str(data) if isinstance(data, str | Path) else "the given data"
     whole = Comparison(tuple(models), tuple(_corrected(pairs)), f"{on}: {one.words(measured)}", one.digest)
@@ -351,6 +352,25 @@ def _check_units(models: Sequence[Contender], measured: Mapping[str, Measured]) 
 
 
 @dataclass(frozen=True)
+class Judged:
+    """How the metrics of a run are judged.
+
+    Attributes:
+        further: whether more is better, by further metric.
+        tests: by metric, the path of its own test, or "", and the k of a metric of lists.
+    """
+
+    further: Mapping[str, bool]
+    tests: Mapping[str, tuple[str, int | None]]
+
+    @classmethod
+    def of(cls, task: Task, cutoffs: Sequence[int], listed: Sequence[str], further: Mapping[str, bool]) -> Judged:
+        """Of a task; see `RunSpec.listed_metrics` and `further_metrics`."""
+        named = task.named_metrics(cutoffs, listed)
+        return cls(further, {name: (metric.test, k) for name, metric, k in named})
+
+
+@dataclass(frozen=True)
 class Pairing:
     """Two models with what their runs gave.
 
@@ -383,7 +403,7 @@ class Pairing:
         before, after = self.paths
         return before[0], after[0]
 
-    def compared(self, spec: RunSpec, naming: _Naming, rows: int) -> Pair:
+    def compared(self, judged: Judged, naming: _Naming, rows: int) -> Pair:
         """All metrics that both have, and the rows on which the first runs of both differ most."""
         before, after = ([self.measured[path] for path in paths] for paths in self.paths)
         names = [name for name in before[0].metrics if all(name in each.metrics for each in (*before, *after))]
@@ -393,7 +413,7 @@ class Pairing:
             values = repr([each.metrics[name] for each in (*before, *after)])
             if seen.setdefault(values, name) == name:  # as the loss is the log loss, under another name
                 paired = bool(self.common)
-                metrics.append(compare_metric(name, before, after, spec, paired=paired, joint=self.joint))
+                metrics.append(compare_metric(name, before, after, judged, paired=paired, joint=self.joint))
         one, other = before[0].outcomes, after[0].outcomes
         pair = Pair(self.before.letter, self.after.letter, tuple(metrics), len(self.common))
         if one is None or other is None:
@@ -405,19 +425,25 @@ class Pairing:
 
 
 def compare_metric(
-    name: str, before: Sequence[Measured], after: Sequence[Measured], spec: RunSpec, *, paired: bool, joint: bool = True
+    name: str,
+    before: Sequence[Measured],
+    after: Sequence[Measured],
+    judged: Judged,
+    *,
+    paired: bool,
+    joint: bool = True,
 ) -> MetricCompared:
     """A metric of two models, with the test that fits: its own for one run each, or that of `significance`.
 
     Args:
         before: of the runs of the one model, those that are compared.
         after: of the runs of the other.
-        spec: of one of them.
+        judged: how metrics are judged.
         paired: whether runs in the same place have the same seed.
         joint: whether all runs are evaluated on the same rows.
     """
     first, second = (np.array([each.metrics[name] for each in several]) for several in (before, after))
-    direction = metric_specs.direction(name, spec.further_metrics)
+    direction = metric_specs.direction(name, judged.further)
     found = MetricCompared(name, direction, float(first.mean()), float(second.mean()))
     difference, variances, ends = found.difference, [], None
     if joint and (drawn := _resampled(name, before, after)) is not None:
@@ -429,7 +455,7 @@ def compare_metric(
     if (of_seeds := _variance_of_seeds(first, second, paired=paired)) is None:
         if ends is None:
             return found
-        exact = _exact(name, before[0], after[0], spec)
+        exact = _exact(before[0], after[0], *judged.tests.get(name, ("", None)))
         tested = exact or significance.t_test(difference, variances, BOOTSTRAP)[0]
         return replace(found, interval=(difference + ends[0], difference + ends[1]), p=tested.p, test=tested.test)
     if paired:
@@ -473,10 +499,8 @@ def _variance_of_seeds(before: np.ndarray, after: np.ndarray, *, paired: bool) -
     return Variance(total, total**2 / sum(value**2 / freedom for value, freedom in parts))
 
 
-def _exact(name: str, before: Measured, after: Measured, spec: RunSpec) -> Tested | None:
-    """The result of the metric's own test; None: it has none, or rows have weights."""
-    named = spec.task.named_metrics(spec.task.cutoffs_of(spec), spec.listed_metrics)
-    test, k = next(((metric.test, k) for each, metric, k in named if each == name), ("", None))
+def _exact(before: Measured, after: Measured, test: str, k: int | None) -> Tested | None:
+    """The result of the metric's own test, see `Judged`; None: it has none, or rows have weights."""
     one, other = before.outcomes, after.outcomes
     if not test or one is None or other is None or not one.equal_weights:
         return None

@@ -41,7 +41,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
         "study": spec.study.kind,
         "metric": metric,
     }
-    if parts.cut_for(spec, directory, observer.progress):
+    if parts.cut_for(spec.study, spec.data, directory, observer.progress):
         described["parts"] = [path.stem for path in sorted((directory / PARTS).iterdir())]
 
     def compared(runs: Mapping[str, Mapping[str, Any]], ended: bool) -> Mapping[str, Any]:

@@ -152,20 +152,19 @@ def read_data(
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     raw = Data(columns, vocabularies, found, classes, shares=shares, weights=weights, groups=shared, contract=contract)
 
+    def completed(data: Data) -> Data:
+        """The data with what the task makes of them, or the histories of users."""
+        if not spec.task.data:
+            return with_histories(data)
+        of_task: Data = imported(spec.task.data)(spec, data)
+        return of_task
+
     def as_before() -> Data:
         assert found.as_before is not None  # there is a contract
-        return _completed(spec, replace(raw, scan=replace(found, examples=found.as_before())))
+        return completed(replace(raw, scan=replace(found, examples=found.as_before())))
 
-    whole = _completed(spec, raw) if complete else raw
+    whole = completed(raw) if complete else raw
     return replace(whole, as_before=None if found.as_before is None else as_before)
-
-
-def _completed(spec: RunSpec, data: Data) -> Data:
-    """The data with what the task makes of them, or the histories of users."""
-    if not spec.task.data:
-        return with_histories(data)
-    found: Data = imported(spec.task.data)(spec, data)
-    return found
 
 
 def _file_tokens(

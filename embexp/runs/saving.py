@@ -27,10 +27,11 @@ from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.runs.runtimes.execution import Execution, Save
 from embexp.runs.summary import describe
+from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint as CheckpointSetting
-from embexp.specs.run import RunSpec
 from embexp.specs.running import Checkpointing, CheckpointKind, OnError, RuntimeKind
 from embexp.specs.running import Save as When
+from embexp.specs.tables import Table
 from embexp.system import files, machine_faults
 from embexp.system.files import BackgroundDirectories
 from embexp.system.parallel import Progress, quiet
@@ -91,7 +92,7 @@ class RunSaver:
             self._increments = IncrementalSaves(
                 tables,
                 whole_every=wanted.incremental,
-                every_row=[name for name in tables if _every_row(spec, name)],
+                every_row=[name for name in tables if _every_row(spec.optimizer_of(name), spec.tables[name])],
                 write_whole=self._write_rows,
                 # An increment's base lies beside it, which the final checkpoint does not.
                 restored=None
@@ -348,7 +349,8 @@ def _moved_at_first(
         return None
     policy = prepared.tables.policies[name]
     # Slots of rows that are frozen apart are saved with their initial values.
-    if taken.setting.path != spec.parent.path or _every_row(spec, name) or 0 < policy.frozen_rows < policy.rows:
+    every_row = _every_row(spec.optimizer_of(name), spec.tables[name])
+    if taken.setting.path != spec.parent.path or every_row or 0 < policy.frozen_rows < policy.rows:
         return None
     for part in parts:
         stored = parent.tensors.get(parent.key(name, part.slot))
@@ -361,9 +363,9 @@ def _moved_at_first(
     return moved
 
 
-def _every_row(spec: RunSpec, name: str) -> bool:
+def _every_row(optimizer: TableOptimizer, table: Table) -> bool:
     """Whether rows of a table move that no step looks up."""
-    return spec.optimizer_of(name).moves_every_row or spec.tables[name].reset is not None
+    return optimizer.moves_every_row or table.reset is not None
 
 
 def remove_earlier(folder: RunFolder, settings: Checkpointing, status: str) -> None:

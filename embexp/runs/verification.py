@@ -37,7 +37,7 @@ from embexp.reports.jobs import noted_inventory, record_changes
 from embexp.runs import runs_compared
 from embexp.runs.kernels import Kernels
 from embexp.specs import tracking
-from embexp.specs.run import RunSpec, allow_fields, recorded
+from embexp.specs.run import RunSpec, VariableRead, allow_fields, recorded
 from embexp.specs.running import OnError, Save, VectorTests
 from embexp.specs.studies import NoStudy
 from embexp.specs.tracking import NoTracking
@@ -502,12 +502,12 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
         copy = folder.code / name
         if not copy.is_file() or hashlib.sha256(copy.read_bytes()).hexdigest() != file["digest"]:
             found.append(Difference(Kind.CODE, name, note=f"{copy} is no longer what the manifest says of it"))
-    return [*found, *_other_variables(RunSpec.model_validate(now["spec"]))]
+    return [*found, *_other_variables(RunSpec.model_validate(now["spec"]).environment)]
 
 
-def _other_variables(spec: RunSpec) -> Iterator[Difference]:
+def _other_variables(read_before: Mapping[str, VariableRead]) -> Iterator[Difference]:
     """The environment variables that decided values of a recorded spec, and have another value now."""
-    for name, read in spec.environment.items():
+    for name, read in read_before.items():
         value = environment.fingerprint(name)
         if value != read.value:
             was = "was not set" if read.value is None else "had another value"

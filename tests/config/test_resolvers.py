@@ -165,13 +165,13 @@ class TestEnvironment:
     def test_what_verify_says(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("EXPERIMENT", "a")
         spec = embexp.compose(["name=${oc.env:EXPERIMENT}", "data.seed='${oc.decode:${oc.env:SEED,7}}'"])
-        assert list(_other_variables(spec)) == []
+        assert list(_other_variables(spec.environment)) == []
         monkeypatch.setenv("EXPERIMENT", "b")
         monkeypatch.setenv("SEED", "8")
-        notes = {each.name: each.note for each in _other_variables(spec)}
+        notes = {each.name: each.note for each in _other_variables(spec.environment)}
         assert notes == {
             "EXPERIMENT": "it had another value when the config was composed; this run has the recorded name",
             "SEED": "it was not set when the config was composed; this run has the recorded data.seed",
         }
         monkeypatch.delenv("EXPERIMENT")
-        assert "and is not set now" in next(iter(_other_variables(spec))).note
+        assert "and is not set now" in next(iter(_other_variables(spec.environment))).note

@@ -19,7 +19,7 @@ from embexp.cli import commands
 from embexp.errors import RunError, UsageError
 from embexp.reports.comparison import Comparison
 from embexp.runs import compare, experiment
-from embexp.runs.compare import Measured, compare_metric, contenders
+from embexp.runs.compare import Judged, Measured, compare_metric, contenders
 from embexp.runs.finished import Run, load_run
 from embexp.training.intervals import RESAMPLES, Resampled, resampled
 from tests import planted_data
@@ -200,23 +200,24 @@ def test_seeds_are_blocks(folder: Path) -> None:
     """Without chance of the examples, the paired t-test, or that of Welch; with it, the variances are added."""
     spec, random = load_run(folder / "a").spec, np.random.default_rng(5)
     before, after = random.normal(0.8, 0.01, (2, 5))
+    judged = Judged.of(spec.task, (), spec.listed_metrics, spec.further_metrics)
     runs = runs_of(before, after, 0.0)
-    found = compare_metric("auc", *runs, spec, paired=True)
+    found = compare_metric("auc", *runs, judged, paired=True)
     expected = stats.ttest_rel(after, before)
     assert found.p == pytest.approx(expected.pvalue)
     assert found.interval == pytest.approx(tuple(expected.confidence_interval()))
     assert found.seeds_needed is not None
-    apart = compare_metric("auc", *runs_of(before, after[:3], 0.0), spec, paired=False)
+    apart = compare_metric("auc", *runs_of(before, after[:3], 0.0), judged, paired=False)
     assert apart.p == pytest.approx(stats.ttest_ind(after[:3], before, equal_var=False).pvalue)
     assert apart.seeds_needed is None
     error = float(np.std(after - before, ddof=1) / np.sqrt(5))
-    both = compare_metric("auc", *runs_of(before, after, error), spec, paired=True)
+    both = compare_metric("auc", *runs_of(before, after, error), judged, paired=True)
     assert both.test == compare.BOTH
     assert both.interval is not None
     half = (both.interval[1] - both.interval[0]) / 2
     freedom = 4 / (1 / 4 + 1 / (RESAMPLES - 1))
     assert half == pytest.approx(float(stats.t.ppf(0.975, freedom)) * error * np.sqrt(2), rel=1e-3)
-    alone = compare_metric("auc", *runs_of(before, after, error), spec, paired=True, joint=False)
+    alone = compare_metric("auc", *runs_of(before, after, error), judged, paired=True, joint=False)
     assert (alone.test, alone.p) == (compare.SEEDS, pytest.approx(expected.pvalue))
 
 
