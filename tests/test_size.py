@@ -58,3 +58,7 @@ def test_another_digest_is_a_difference_and_another_id_only_where_ids_count() ->
     assert bits.differences(before, {"dlrm": {"a: run_id": "1"}}, ids=True) == [
         "dlrm: a: table item: x before, nothing now"
     ]
+
+
+def test_nothing_is_over_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    assert size.main() == 0, capsys.readouterr().out
