@@ -100,10 +100,10 @@ class Part:
 
 def parts(folders: Folders) -> list[Part]:
     """All keys, by the mapping that holds them, in the order of the spec; the root's own come first."""
-    reader = _Reader(yaml_schema.schema(folders)["definitions"])
+    schema = yaml_schema.schema(folders)
+    reader = _Reader(schema["definitions"])
     root = Part("", "The keys outside of the groups.")
     found = [root]
-    schema = yaml_schema.schema(folders)
     for name, value in schema["properties"].items():
         if name in ("defaults", "hydra"):
             continue
@@ -268,7 +268,7 @@ class _Reader:
         default = _default(value["default"]) if "default" in value else ""
         text = _sentence(str(value.get("description") or ""))
         models = self.objects(value)
-        elsewhere = self._elsewhere(path, models)
+        elsewhere = _elsewhere(path)
         if len(models) != 1 or elsewhere or not _only(value, models):
             yield Key(path, self._values(value, elsewhere), default, text)
         if elsewhere:
@@ -277,15 +277,6 @@ class _Reader:
             for name, each in model["properties"].items():
                 if depth < _DEEPEST and not (name == "kind" and _kind(model)):
                     yield from self.keys(f"{place}.{name}", each, depth + 1)
-
-    def _elsewhere(self, path: str, models: Sequence[Mapping[str, Any]]) -> str:
-        """The part that describes the choices at a path, if that is another one; "": none does."""
-        last = path.rpartition(".")[2]
-        if path.startswith(f"{_TABLES}.") and last in INHERITED:
-            return last
-        if last == "schedule":
-            return _SCHEDULE
-        return f"{_TABLES}.initializer" if path == f"{_TABLES}.initializer" else ""
 
     def _entries(self, path: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """What the entries of a mapping are, whose keys the user names, and of a list, each with its path."""
@@ -341,6 +332,16 @@ class _Reader:
             inside = self._values(inner) if isinstance(inner, dict) else ""
             return f"a mapping by name ({inside})" if inside else "a mapping"
         return f"{_TYPES.get(str(kind), 'any value')}{_bounds(form)}"
+
+
+def _elsewhere(path: str) -> str:
+    """The part that describes the choices at a path, if that is another one; "": none does."""
+    last = path.rpartition(".")[2]
+    if path.startswith(f"{_TABLES}.") and last in INHERITED:
+        return last
+    if last == "schedule":
+        return _SCHEDULE
+    return path if path == f"{_TABLES}.initializer" else ""
 
 
 def _forms(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:

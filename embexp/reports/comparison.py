@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -18,10 +18,9 @@ from embexp.reports import grid
 from embexp.reports.grid import Column
 from embexp.reports.groups import REPEATS
 from embexp.specs.tasks import Direction
-from embexp.system.terminal import SafeConsole
+from embexp.system import terminal
 from embexp.training.significance import CONFIDENCE, LEVEL, POWER
 
-_WIDTH = 120
 _DIGITS = 8
 """Digits of a digest that are shown."""
 
@@ -209,9 +208,7 @@ class Comparison:
 
     def __str__(self) -> str:
         """The tables as `embexp compare` prints them."""
-        text = io.StringIO()
-        show(self, SafeConsole(file=text, width=_WIDTH, force_terminal=False, force_jupyter=False, color_system=None))
-        return text.getvalue().rstrip("\n")
+        return terminal.as_text(partial(show, self))
 
     def __repr__(self) -> str:
         return str(self)

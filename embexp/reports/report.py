@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, overload
@@ -44,13 +45,11 @@ from embexp.reports.record import (
 )
 from embexp.specs.tasks import Direction
 from embexp.system import files, printable, terminal
-from embexp.system.terminal import SafeConsole
 from embexp.training.baseline import OTHERS, worse
 from embexp.training.significance import CONFIDENCE
 
 _SHOWN = 3
 """Metrics of the test split that are shown; files have all."""
-_WIDTH = 120
 _DIGITS = 8
 """Digits of a digest that are shown."""
 _MOST = 12
@@ -194,9 +193,7 @@ class Report(Sequence[Mapping[str, Any]]):
 
     def __str__(self) -> str:
         """The tables as `embexp report` prints them."""
-        text = io.StringIO()
-        show(self, SafeConsole(file=text, width=_WIDTH, force_terminal=False, force_jupyter=False, color_system=None))
-        return text.getvalue().rstrip("\n")
+        return terminal.as_text(partial(show, self))
 
     def __repr__(self) -> str:
         return str(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import time
@@ -48,6 +49,13 @@ def console(*, stderr: bool = False) -> Console:
     """The standard output, or the standard error."""
     is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
     return SafeConsole(stderr=stderr, width=None if is_terminal else _WIDE)
+
+
+def as_text(show: Callable[[Console], object], width: int = 120) -> str:
+    """What `show` prints on a console, as plain text without blank lines at its end."""
+    text = io.StringIO()
+    show(SafeConsole(file=text, width=width, force_terminal=False, force_jupyter=False, color_system=None))
+    return text.getvalue().rstrip("\n")
 
 
 def say(to: Console, sentence: str = "", *, style: str | None = None) -> None:

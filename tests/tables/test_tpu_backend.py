@@ -157,15 +157,21 @@ def trained_alone(
     return [train().numpy() for _ in range(steps)], table
 
 
-@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
-@pytest.mark.parametrize("combiner", [Combiner.MEAN, Combiner.SUM, Combiner.SQRTN])
-@pytest.mark.parametrize("kind", INPUTS)
-def test_each_input_trains_as_in_the_row_engine(kind: str, combiner: Combiner, split: bool) -> None:
+def chosen(kind: str, combiner: Combiner) -> tuple[Feature, Ids]:
+    """An input of `INPUTS`; skips the test where it is not combined so, or not in every run."""
     feature, ids = INPUTS[kind]
     if combiner is not Combiner.MEAN and feature.max_sequence_length:
         pytest.skip("sequences are not combined")
     if combiner is not Combiner.MEAN and kind not in WEIGHTED and not thorough():
         pytest.skip("in every run, those with weights: see `make test-thorough`")
+    return feature, ids
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+@pytest.mark.parametrize("combiner", [Combiner.MEAN, Combiner.SUM, Combiner.SQRTN])
+@pytest.mark.parametrize("kind", INPUTS)
+def test_each_input_trains_as_in_the_row_engine(kind: str, combiner: Combiner, split: bool) -> None:
+    feature, ids = chosen(kind, combiner)
     expected, alone = trained_alone(feature, ids, SGD(learning_rate=0.5), combiner, 1)
     with embexp.tpu_simulator(cores=1) as strategy:
         backend, table, step = on_tpu(

@@ -24,14 +24,13 @@ from tests.tables.test_tpu_backend import (
     INPUTS,
     ROWS,
     STEPS,
-    WEIGHTED,
     Recorded,
+    chosen,
     on_tpu,
     spec_of,
     trained_alone,
     trained_on_tpu,
 )
-from tests.thoroughness import thorough
 
 SPEC = tf.TensorSpec([BATCH], tf.int64)
 
@@ -44,11 +43,7 @@ def on_sparse_cores(cores: int = 1, sparse_cores: int = 4, feature: str = "V2") 
 @pytest.mark.parametrize("combiner", [Combiner.MEAN, Combiner.SUM, Combiner.SQRTN])
 @pytest.mark.parametrize("kind", INPUTS)
 def test_each_input_trains_as_in_the_row_engine(kind: str, combiner: Combiner, split: bool) -> None:
-    feature, ids = INPUTS[kind]
-    if combiner is not Combiner.MEAN and feature.max_sequence_length:
-        pytest.skip("sequences are not combined")
-    if combiner is not Combiner.MEAN and kind not in WEIGHTED and not thorough():
-        pytest.skip("in every run, those with weights: see `make test-thorough`")
+    feature, ids = chosen(kind, combiner)
     expected, alone = trained_alone(feature, ids, SGD(learning_rate=0.5), combiner, 1)
     with on_sparse_cores() as strategy:
         frozen = FROZEN if split else None
