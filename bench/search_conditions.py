@@ -109,7 +109,8 @@ def trials_until(searched: space.Space, seed: int, directory: Path, most: int = 
 
 
 _JOB = """
-import json, os, pathlib, sqlite3, sys, time
+import ctypes, json, os, pathlib, signal, sqlite3, sys, time
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 with sqlite3.connect(sweep / "sweep.sqlite") as ledger:
     [[settings, directory]] = ledger.execute("SELECT settings, directory FROM jobs WHERE number = ?", [number])
@@ -119,13 +120,17 @@ value = abs(float(settings["optimizer.learning_rate"]) - 0.3)
 value += {"sgd": 0.2, "adam": 0.0, "ftrl": 0.1}[settings["optimizer"]]
 value += abs(float(settings.get("optimizer.beta_1", 0.9)) - 0.8)
 summary = {"status": "completed", "metrics": {"validation": {"log_loss": value}}}
+for name, content in (("summary.json", summary), ("inventory.json", {"version": 1, "files": {}})):
+    temporary = sweep / directory / f"{name}.part"
+    temporary.write_text(json.dumps(content))
+    os.replace(temporary, sweep / directory / name)
 with open(sweep.parent / f"{sweep.name}.ran", "a") as ran:
     ran.write(f"{number}\\n")
-temporary = sweep / directory / "summary.part"
-temporary.write_text(json.dumps(summary))
-os.replace(temporary, sweep / directory / "summary.json")
 """
-"""A job that trains nothing, and notes that it has ended."""
+"""A job that trains nothing, and ends as a run does: it is killed with its sweep, and its inventory is its last file.
+
+Then it notes, for the bench, that it has ended.
+"""
 _WIDER = (
     ("sgd,ftrl", "interval(0.1,0.5)", 8),
     ("sgd,ftrl,adam", "interval(0.1,0.5)", 14),

@@ -591,7 +591,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return found
 
     def _predict(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        features = self._with_made(_counted(features))
+        features = self._with_made(with_same_counts(features))
         ids: dict[str, Any] = {}
         weights: dict[str, Any] = {}
         for column in self._columns:
@@ -718,7 +718,7 @@ class RowModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return {"serving_default": tf.function(call, autograph=False).get_concrete_function(**specs)}
 
     def _predict(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        given = _counted(given)
+        given = with_same_counts(given)
         clocks = {own: self._dates.clock(column, given[own]) for own, column in self._read.items()}
         values = {
             name: self._dates.numbers(name, clocks[own]) if own in clocks else given[own]
@@ -879,24 +879,19 @@ def _rows(column: IdColumn, value: Any, weights: Mapping[str, Any]) -> tuple[Any
     return ids, {name: ids.with_values(tf.boolean_mask(weight, kept)) for name, weight in weights.items()}
 
 
-def check_counts(inputs: Mapping[str, Any]) -> list[Any]:
-    """Has a call fail whose inputs have different numbers of examples: TensorFlow would repeat one example.
+def with_same_counts(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs; a call fails if they have different numbers of examples, because TensorFlow would repeat one example.
 
-    Returns:
-        The operations that compare them.
+    They are compared before any other operation reads them, which might fail with a message of its own.
     """
     (first, of_first), *others = ((name, _count(value)) for name, value in inputs.items())
-    return [
+    checks = [
         tf.debugging.assert_equal(count, of_first, f"{name} and {first} have different numbers of examples")
         for name, count in others
     ]
-
-
-def _counted(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs, once they are compared; see `check_counts`. Otherwise another operation might fail before."""
-    with tf.control_dependencies(check_counts(inputs)):
-        found: dict[str, Any] = tf.nest.map_structure(tf.identity, dict(inputs), expand_composites=True)
-    return found
+    with tf.control_dependencies(checks):
+        same: dict[str, Any] = tf.nest.map_structure(tf.identity, dict(inputs), expand_composites=True)
+    return same
 
 
 LENGTH = tf.TensorSpec(None, tf.int32, "k")
@@ -908,11 +903,13 @@ def lengths(k: Any, rows: Any) -> Any:
 
     Another number of them, or a negative one, is an InvalidArgumentError of the running graph.
     """
-    found = tf.reshape(k, [-1, 1])
     fits = tf.equal(tf.rank(k), 0) | tf.equal(tf.size(k), rows)
-    tf.debugging.assert_equal(fits, True, "k must be a number, or one for each row of the request")
-    tf.debugging.assert_non_negative(k, "k must be at least 0")
-    return found
+    checks = [
+        tf.debugging.assert_equal(fits, True, "k must be a number, or one for each row of the request"),
+        tf.debugging.assert_non_negative(k, "k must be at least 0"),
+    ]
+    with tf.control_dependencies(checks):  # else another operation might fail before
+        return tf.reshape(k, [-1, 1])
 
 
 def longest(each: Any, most: Any) -> Any:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from embexp.data.batches import Batch
 from embexp.fields.graphs.specs import Triples
-from embexp.runs.serving import LENGTH, Pieces, Served, Signatures, check_counts, lengths, longest, traced
+from embexp.runs.serving import LENGTH, Pieces, Served, Signatures, lengths, longest, traced, with_same_counts
 from embexp.specs.tasks import CANDIDATES, RELATION, SOURCE
 
 
@@ -71,22 +71,23 @@ class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         }
 
     def _triples(self, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
-        check_counts({"head": head, "relation": relation, "tail": tail})
-        candidates = self._entities.rows(tail)[:, None]
-        scores = self._scores(self._entities.rows(head), self._relations.rows(relation), candidates, inverse=False)
+        given = with_same_counts({"head": head, "relation": relation, "tail": tail})
+        head, relation = self._entities.rows(given["head"]), self._relations.rows(given["relation"])
+        scores = self._scores(head, relation, self._entities.rows(given["tail"])[:, None], inverse=False)
         return {"predictions": tf.reshape(scores, [-1])}
 
     def _tails(self, head: Any, relation: Any, k: Any) -> dict[str, Any]:
-        check_counts({"head": head, "relation": relation})
-        return self._best(self._entities.rows(head), self._relations.rows(relation), k, inverse=False)
+        given = with_same_counts({"head": head, "relation": relation})
+        return self._best(given["head"], given["relation"], k, inverse=False)
 
     def _heads(self, relation: Any, tail: Any, k: Any) -> dict[str, Any]:
-        check_counts({"tail": tail, "relation": relation})
-        return self._best(self._entities.rows(tail), self._relations.rows(relation), k, inverse=True)
+        given = with_same_counts({"tail": tail, "relation": relation})
+        return self._best(given["tail"], given["relation"], k, inverse=True)
 
     def _best(self, source: Any, relation: Any, k: Any, *, inverse: bool) -> dict[str, Any]:
-        scores = self._scores(source, relation, tf.range(self._entities.size, dtype=tf.int64)[None], inverse=inverse)
+        source, relation = self._entities.rows(source), self._relations.rows(relation)
         each = lengths(k, tf.size(source))
+        scores = self._scores(source, relation, tf.range(self._entities.size, dtype=tf.int64)[None], inverse=inverse)
         length = longest(each, self._entities.size)
         best, rows = tf.math.top_k(scores, length)
         within = tf.range(length)[None] < each
