@@ -271,6 +271,14 @@ def _by_threads(names: list[str], counts: list[int]) -> int:
     return status
 
 
+def _processor() -> str:
+    """The processor's model with its generation: a virtual machine may call several generations by the same name."""
+    lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines())
+    found = {key.strip(): value.strip() for key, _, value in lines}
+    numbers = [f"{key.removeprefix('cpu ')} {found[key]}" for key in ("cpu family", "model") if key in found]
+    return ", ".join([machine.processor().model, " ".join(numbers)]) if numbers else machine.processor().model
+
+
 def _by_processor(names: list[str], simulated: list[str]) -> int:
     """Compares with `bits.json`, in which digests are kept as long as the versions of packages are the same.
 
@@ -280,7 +288,7 @@ def _by_processor(names: list[str], simulated: list[str]) -> int:
     content = json.loads(BY_PROCESSOR.read_text()) if BY_PROCESSOR.exists() else {}
     kept: dict[str, dict[str, str]] = content.get("processors", {}) if content.get("versions") == versions else {}
     for processor in simulated or [None]:
-        title = machine.processor().model if processor is None else f"{processor}, simulated by QEMU"
+        title = _processor() if processor is None else f"{processor}, simulated by QEMU"
         print(f"runs on {title}", flush=True)
         found = bits_of(ROOT, names, threads=int(processor is not None), more=_PORTABLE, processor=processor)
         for name, bits in found.items():
