@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 HELP = """\
 usage: embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--time] [--config-dir DIR] [--allow-code M:F]
 
-Shows what `embexp run` with the same arguments would do: where it writes and what happens to a run there, the runtime,
-the features, and settings without effect. For each table, shows the bytes of parameters, optimizer slots and frozen
-rows, its init method and its own settings. With -m, shows the jobs, and why some are skipped. The config is checked as
-for a run. Nothing is written, and only --trace and --time allocate memory.
+Shows what `embexp run` with the same arguments would do: the directory that it writes to, what happens to an earlier
+run there, the runtime, the features, and settings without effect. Each table is listed with the size of its parameters,
+optimizer slots and frozen rows, its init method and its own settings. With -m, the jobs are listed, and why some are
+skipped. The config is checked as for a run. Nothing is written, and only --trace and --time allocate memory.
 
-    --scan    Reads the data and pretrained files (the run reuses the cached result), and shows the size of each
-              vocabulary and how much of it the files cover.
-    --trace   Also creates the tables without filling them, and traces the training step. With strategy=tpu_simulator
-              this shows the TPU's operations and its TPUEmbeddingConfiguration.
-    --time    Also makes the tables as the run does, times some steps and a part of each evaluation, and estimates the
-              time of the run.
+    --scan    Reads the data and the pretrained files, and shows the size of each vocabulary and how much of it the
+              files cover. The run reuses the cached result.
+    --trace   Also creates the tables without filling them, and traces the training step. With strategy=tpu_simulator,
+              it shows the TPU's operations and its TPUEmbeddingConfiguration.
+    --time    Also creates the tables as the run does, times some steps and part of each evaluation, and estimates how
+              long the run will take.
 
-`embexp run --help` describes the other options.
+The other options work as in `embexp run`.
 """
 
 

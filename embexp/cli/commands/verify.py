@@ -21,27 +21,26 @@ usage: embexp verify DIR [--chain] [--allow-code MODULE:FUNCTION] [--keep DIR]
 
 Checks the record of a finished run, or of a study, and repeats the run. Prints two results:
 
-    record      whether the files are those that the run wrote, by the digests in inventory.json: "intact", or the names
-                of files that were changed, removed or added. Added files are no failure, nor is a run without
-                inventory.json ("no inventory.json").
-    repeated    whether the run gives the same again from its spec.json, in a temporary directory: "identical", or the
-                first step and quantity that differ. Compares all lines of metrics.jsonl, all numbers of summary.json
-                but times, and all checkpoints, byte for byte.
+    record      "intact" if the files match the digests in inventory.json, otherwise the files that were changed,
+                removed or added. An added file is no failure, and neither is a missing inventory.json.
+    repeated    "identical" if the run gives the same results again, otherwise the first step and quantity that differ.
+                The run is repeated from its spec.json in a temporary directory. Every line of metrics.jsonl, every
+                number in summary.json except times, and every checkpoint is compared byte for byte.
 
-Checkpoints that the run has kept (checkpoint.keep=null) narrow down where a difference begins. Also lists differences
-in the circumstances: package versions, numbers of threads, seed, the code of the model, data, processor, environment
-variables. An interrupted run is repeated up to the step at which it was interrupted.
+If the run kept its checkpoints (checkpoint.keep=null), they narrow down where a difference begins. Differences in the
+circumstances are listed, too: package versions, threads, seed, model code, data, processor, environment variables. An
+interrupted run is repeated up to the step at which it was interrupted.
 
-Of a run that went on from another one, also checks that its parent is still the run that it went on from, by the digest
-of its inventory.json.
+If the run continues another one, its parent is checked, too: it must still have the same inventory.json.
 
-    --chain                        also checks and repeats all runs that this one went on from, the first one first
-    --allow-code MODULE:FUNCTION   allows code that the recorded spec names; may be repeated
-    --keep DIR                     keep the new run in DIR, such as for `embexp diff`; DIR must not exist
+    --chain                        Also checks and repeats all runs that this one continues, oldest first.
+    --allow-code MODULE:FUNCTION   Allows code that the recorded spec names. You can repeat it.
+    --keep DIR                     Keeps the new run in DIR, for example for `embexp diff`. DIR must not exist.
 
     embexp verify outputs/2026-01-31/12-00-00
 
-exit status: 0 intact and identical, 1 the record was changed, or the results differ, 2 the command line is invalid
+The exit status is 0 if the record is intact and the results are identical, 1 if not, and 2 if the command line is
+invalid.
 """
 
 _MOST = 20
