@@ -186,7 +186,7 @@ def _run(experiment: _Experiment, command: str, out: Path, options: argparse.Nam
         return claims.checked(collected.collect([experiment.directory]), experiment.spec.expect)
     except KeyboardInterrupt as error:
         again = command if options.out else f"{command} --out {shlex.quote(str(out))}"
-        error.args = (f"interrupted; to go on: {again}",)
+        error.args = (f"interrupted; to continue: {again}",)
         raise
     except ConfigError as error:
         why = "; ".join(f"{fault.path} = {fault.value}: {fault.rule}" for fault in error.faults)

@@ -155,7 +155,7 @@ def _rows_of(changed: Changed) -> str:
 
     counts = changed.counts
     size, whole = byte_size(changed.bytes), byte_size(changed.whole)
-    return f"{counts.new:,} rows new, {counts.moved:,} moved, {counts.same:,} the same; {size}, and {whole} whole"
+    return f"{counts.new:,} new rows, {counts.moved:,} moved, {counts.same:,} unchanged; {size} instead of {whole}"
 
 
 def apply(arguments: Sequence[str]) -> int:

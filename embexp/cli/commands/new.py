@@ -180,7 +180,7 @@ def _warn_of_leaks(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> N
         names = ",".join(dict.fromkeys(name for line in lines for name in line.columns))
         lacking = lines[0].lacking if len(lines) == 1 else "such columns"
         print(
-            f"if new examples lack {lacking} when they are predicted:\n    --ignore {shlex.quote(names)}",
+            f"if new examples lack {lacking} at prediction time:\n    --ignore {shlex.quote(names)}",
             file=sys.stderr,
         )
 
@@ -194,7 +194,7 @@ def _warn_of_spellings(sample: Sample, uses: Sequence[Use]) -> None:
             first, second = alike.shown
             print(
                 f"warning: {use.facts.name}: {alike.count:,} of {alike.tokens:,} values differ from another one only by"
-                f" {alike.differences}, such as {second} and {first}, and get rows of their own. If they mean the same,"
+                f" {alike.differences}, such as {second} and {first}, and get separate rows. If they mean the same,"
                 f" run with\n    {alike.setting()}{alike.caution}",
                 file=sys.stderr,
             )
@@ -401,7 +401,7 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
         form = "; ".join(filter(None, ["adjacency lists, each line a user and all its items", files]))
     elif sample.begins_with_labels:
         between = "a tab" if sample.delimiter == "\t" else "a blank"
-        form = f"texts, a line each, behind a label and {between}, {sample.encoding}"
+        form = f"texts, one per line, after a label and {between}, {sample.encoding}"
     elif sample.kind == "csv":
         how = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}.get(sample.delimiter, sample.delimiter)
         form = f"text, separated by {how}, {sample.encoding}{'' if sample.headed else ', no header line'}"

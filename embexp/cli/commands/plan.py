@@ -67,7 +67,7 @@ def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     existing = Existing.NUMBER if dated else job.spec.output.existing
     where = outputs.foreseen_directory(place, RunFolder(place).located(job.spec).model_dump(mode="json"), existing)
     outside = composition.elsewhere(job.composition, composition.IN_RUNS)
-    terminal.say(console, f"writes    {f'{place}, by the time of its start' if dated else where}{outside}")
+    terminal.say(console, f"writes    {f'{place}, named after its start time' if dated else where}{outside}")
     return job.spec
 
 
@@ -101,7 +101,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
         if job.inert and not job.skip:
             note = f"no effect: {', '.join(map(planning.key_of, job.inert))}"
         if job.same_as is not None:
-            note = "; ".join(filter(None, [f"the same as job {job.same_as}: not run again", note]))
+            note = "; ".join(filter(None, [f"duplicate of job {job.same_as}, not run again", note]))
         note = before.get(job.number, note)
         table.add_row(str(job.number), *(job.settings.get(key, "") for key in keys), note)
     console.print(table)

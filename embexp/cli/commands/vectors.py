@@ -433,12 +433,12 @@ def _covered(each: Mapping[str, Any], of: str) -> dict[str, str]:
 def show_comparison(content: Mapping[str, Any]) -> None:
     """Prints the figures of `embexp.vectors.comparison.as_json`."""
     shared, count, dropped = content["shared"], content["count"], content["without_direction"]
-    zeros = f", besides {plural(dropped, 'token')} with a row of zeros" if dropped else ""
+    zeros = f", plus {plural(dropped, 'token')} with a row of zeros" if dropped else ""
     sampled = "all" if content["sampled"] == shared else f"{content['sampled']:,}"
     labels = [chr(ord("a") + place) if place < 26 else str(place + 1) for place in range(len(content["shapes"]))]
     for label, each in zip(labels, content["shapes"], strict=True):
         print(f"{label}  {each['name']}")
-    print(f"\n{plural(shared, 'shared token')}{zeros}; the {count} nearest of {sampled} are compared\n")
+    print(f"\n{plural(shared, 'shared token')}{zeros}; the {count} nearest neighbors of {sampled} are compared\n")
     _print(
         {
             "": label,
@@ -460,7 +460,7 @@ def show_comparison(content: Mapping[str, Any]) -> None:
             "Jaccard": f"{each['jaccard']:.3f}",
             "CKA": f"{each['cka']:.3f}",
             "distance": f"{each['distance']:.3f}",
-            "without turning": _figure(each["unaligned"], "3f"),
+            "without rotation": _figure(each["unaligned"], "3f"),
         }
         for (a, b), each in zip(combinations(labels, 2), content["pairs"], strict=True)
     )

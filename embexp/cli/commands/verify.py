@@ -73,7 +73,7 @@ def _chain(directory: Path) -> tuple[list[Path], bool]:
         if (parent := RunFolder(run).read_summary().get("parent")) is not None:
             fault = _fault_of_parent(Path(parent["path"]), parent["inventory"])
             whole = whole and not fault
-            told = f"{fault}: {run} went on from run {parent['run_id'][:12]} there" if fault else "is what it was"
+            told = f"{fault}: {run} continues run {parent['run_id'][:12]}" if fault else "is unchanged"
             print(f"parent: {parent['path']} {told}", flush=True)
     return found, whole
 
@@ -90,7 +90,7 @@ def _fault_of_parent(directory: Path, noted: str | None) -> str:
     if not directory.is_dir():
         return "is gone"
     if inventory.digest_of(directory) != noted:
-        return "is another run by now"
+        return "is now a different run"
     return "" if verification.record_of(directory).intact else "has files that were changed"
 
 
@@ -167,8 +167,8 @@ def _show(found: Verification, seconds: float) -> None:
     from embexp.runs.verification import line
     from embexp.system import terminal
 
-    where = "" if found.kept is None else f"; the new run is {found.kept}"
-    print(f"{found.directory}: run again from its record in {terminal.duration(seconds)}{where}")
+    where = "" if found.kept is None else f"; the new run is in {found.kept}"
+    print(f"{found.directory}: repeated from its record in {terminal.duration(seconds)}{where}")
     print(f"repeated: {found.repeated}")
     if found.identical:
         return
@@ -177,4 +177,4 @@ def _show(found: Verification, seconds: float) -> None:
     if len(found.results) > _MOST:
         print(f"  {len(found.results) - _MOST} more differences")
     if not found.circumstances:
-        print("  no difference in the circumstances is known")
+        print("  no known difference in the circumstances")

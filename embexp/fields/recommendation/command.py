@@ -102,9 +102,11 @@ def _warn_of_histories(histories: Mapping[str, Sequence[str]], unknown: Mapping[
 
     if unknown:
         items = summarize_names([repr(item) for item in unknown])
-        warn(f"{plural(len(unknown), 'item')} not of the run's catalogue, which count for nothing: {items}")
+        warn(f"{plural(len(unknown), 'item')} not in the run's catalogue are ignored: {items}")
     if nobody := [repr(user) for user, given in histories.items() if all(item in unknown for item in given)]:
-        warn(f"no list for {plural(len(nobody), 'user')} of whom the run knows no item: {summarize_names(nobody)}")
+        warn(
+            f"no list for {plural(len(nobody), 'user')} without any item that the run knows: {summarize_names(nobody)}"
+        )
 
 
 def _users(file: Path) -> list[str]:

@@ -107,10 +107,10 @@ def test_tables_with_the_same_cause_share_a_line_with_the_remedy() -> None:
     optimizer = Adagrad(learning_rate=0.001, initial_accumulator_value=0.1)
     movements = {name: Movement(9, 0.003, 2.5e-6) for name in ("user", "item", "own")}
     assert watching.movement_warnings(movements, of(optimizer, *movements), learned=True) == [
-        "tables.user, tables.item: trained rows hardly moved, by 0.003, 0.003 of their initial norm in the median:"
+        "tables.user, tables.item: trained rows hardly moved: the median distance is 0.003, 0.003 of the initial norm:"
         " optimizer.initial_accumulator_value = 0.1 is far above the squared gradients that were added to it, 2.5e-06,"
-        " and makes every step short; set it to 1e-07 or less",
-        "tables.own: trained rows hardly moved, by 0.003 of their initial norm in the median:"
+        " which makes every step small; set it to 1e-07 or less",
+        "tables.own: trained rows hardly moved: the median distance is 0.003 of the initial norm:"
         " tables.own.optimizer.initial_accumulator_value = 0.1 is far above the squared gradients that were added to"
-        " it, 2.5e-06, and makes every step short; set it to 1e-07 or less",
+        " it, 2.5e-06, which makes every step small; set it to 1e-07 or less",
     ]
