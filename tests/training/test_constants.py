@@ -181,7 +181,7 @@ def test_a_metric_that_early_stopping_left_worse_than_a_constant_is_named() -> N
     good, sure = {"accuracy": 0.8, "log_loss": 0.5}, {"accuracy": 0.8, "log_loss": 0.9, "loss": 0.9}
     line = (
         "early stopping kept the model with the best accuracy, whose log_loss is worse than a constant's: to keep"
-        " those that are best for log_loss, set train.early_stopping.metric=log_loss"
+        " the one with the best log_loss, set train.early_stopping.metric=log_loss"
     )
     for found in ({"validation": good, "test": sure}, {"validation": sure, "test": good}, {"test": sure}):
         assert baseline.stopped_by_another("accuracy", found, constant) == [line]

@@ -307,7 +307,7 @@ def _cause(movement: Movement, optimizer: TableOptimizer, learned: bool, loss_le
 def _line(cause: str, path: str, tables: list[tuple[str, Movement]], optimizer: Any) -> str:
     names = summarize_names([f"tables.{name}" for name, _ in tables])
     shares = summarize_names([f"{each.median:.2g}" for _, each in tables])
-    line = f"{names}: trained rows hardly moved: the median distance is {shares} of the initial norm"
+    line = f"{names}: trained rows hardly moved (median distance: {shares} of the initial norm)"
     if cause == "steps":
         return f"{line}: increase {path}.learning_rate, which is {optimizer.learning_rate:g}"
     added = max(each.accumulated or 0.0 for _, each in tables)
