@@ -191,7 +191,7 @@ def prediction_by_form(sample: Sample, label: ColumnFacts, task: str | None) -> 
 
 
 def leaking(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> list[Leak]:
-    """The columns that may restate the label, of those that are used."""
+    """The columns that may leak the label, of those that are used."""
     import numpy as np
 
     from embexp.data import leaks
@@ -514,13 +514,13 @@ def _of_columns(experiment: Experiment) -> list[str]:
     model = _model(experiment)
     # In one epoch over a click log, Adagrad at its default rate found more than Adam at any of three (`bench.clicks`).
     optimizer = "adagrad" if experiment.labels is Labels.BINARY and not experiment.few_numbers else "adam"
-    slow = [f"optimizer: {{learning_rate: {_SLOW}}}   # low, so that the numbers themselves are learnt first"]
+    slow = [f"optimizer: {{learning_rate: {_SLOW}}}   # low, so that the numbers themselves are learned first"]
     return [
         "defaults:",
         f"  - override /data: {experiment.sample.kind}",
         "  - override /graph: null              # the tables and features are below",
         f"  - override /model: {model}",
-        f"  - override /optimizer: {optimizer:<14}# of the tables; a first try, with dense_optimizer.learning_rate",
+        f"  - override /optimizer: {optimizer:<14}# of the tables; tune it together with dense_optimizer.learning_rate",
         "  - override /dense_optimizer: adam",
         "",
         f"name: {experiment.name}",
@@ -643,12 +643,12 @@ def split(groups: Sequence[str], *, by_time: bool, within: bool = False, given: 
     if within:
         shares = "".join(f", {split}: 0.1" for split in ("validation", "test") if split not in given)
         return [
-            "  # Of each user's items, this share; what has files of its own is not drawn.",
+            "  # The share of each user's items. Splits with files of their own are not drawn.",
             f"  split: {{kind: random, within: user, group: {quoted(groups[0])}{shares}}}",
         ]
     if by_time and groups:
         return [
-            "  # The last example of each user tests, the one before validates.",
+            "  # Each user's last example is for testing, the one before for validation.",
             f"  split: {{kind: leave_one_out, group: {quoted(groups[0])}}}",
         ]
     if by_time:
@@ -737,7 +737,7 @@ def _training(rows: int, labels: Labels | None) -> list[str]:
             if labels is Labels.NUMBER
             else []
         ),
-        "  # Ends when the validation no longer improves, with the values of the best evaluation.",
+        "  # Stops when the validation metric no longer improves, and keeps the best evaluation.",
         f"  early_stopping: {{patience: {5 if short else 2}{judged}}}",
     ]
 

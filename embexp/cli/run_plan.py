@@ -203,7 +203,7 @@ def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
     if shown := spec.data.described_numbers():
         yield "numbers", shown
     yield "model", f"{spec.model.kind}, dense optimizer {dense.kind} (learning rate {dense.learning_rate:g})"
-    yield "training", f"{' or '.join(filter(None, length))} of {train.batch_size:,} examples a step"
+    yield "training", f"{' or '.join(filter(None, length))}, batch size {train.batch_size:,}"
     yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
     runtime = spec.executing_runtime
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
@@ -322,7 +322,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     for name, read in spec.environment.items():
         yield read.described(name)
     for name, function in spec.resolvers.items():
-        yield f"called for values of the config: {function} (resolvers.{name})"
+        yield f"called to compute values of the config: {function} (resolvers.{name})"
     for path, code in named_code(spec):
         yield f"not checked: {code.function} ({path}.function)"
     for name in spec.tables:
@@ -420,14 +420,14 @@ def _length_line(prepared: Prepared) -> str:
     splits = prepared.data.scan.splits.items()
     others = [f"{len(rows):,} for {split}" for split, rows in splits if split != "train" and len(rows)]
     found = ", ".join([f"{examples:,} examples for training", *others])
-    return f"length    {found}; {steps:,} steps, {examples / batch:,.4g} in an epoch"
+    return f"length    {found}; {steps:,} steps, {examples / batch:,.4g} per epoch"
 
 
 def _time_lines(timed: Timed, *, may_stop_early: bool) -> Iterator[str]:
     """The estimate, with what it is made of and how sure it is; at most that if the run may stop early."""
     low, high = (1000 * quartile for quartile in timed.quartiles)
     yield (
-        f"step      {1000 * timed.step:.3g} ms (the middle half of the timed calls: {low:.3g} to {high:.3g} ms;"
+        f"step      {1000 * timed.step:.3g} ms (interquartile range of the timed calls: {low:.3g} to {high:.3g} ms;"
         f" {plural(timed.steps, 'step')} timed)"
     )
     for split, seconds in timed.evaluations.items():
@@ -464,7 +464,7 @@ def _exchange_lines(prepared: Prepared) -> Iterator[str]:
         sizes = bytes_sent(strategy.workers, distinct, table.width, frozen=frozen, whole=rows if whole else None)
         chosen = "mirrored" if table.storage is Storage.MIRRORED else "sharded"
         other = next(each for each in sizes if each != chosen)
-        sent = f"{chosen}, workers send about {byte_size(sizes[chosen])} a step"
+        sent = f"{chosen}, workers send about {byte_size(sizes[chosen])} per step"
         yield f"exchange: tables.{name}: {sent}, and {byte_size(sizes[other])} if it were {other}"
 
 

@@ -70,7 +70,7 @@ class SparseCorePlan:
             of_each = f"{stack.rows // self.chips.partitions:,}"
             table.add_row(", ".join(part.name for part in stack.parts), *sizes, of_each, *self._beside(stack.name))
         say(to)
-        assumed = " (a TPU v6e-4; the TPU itself says what it has)" if self.assumed else ""
+        assumed = " (assumed, those of a TPU v6e-4)" if self.assumed else ""
         chips = plural(self.chips.count, "chip")
         say(to, f"SparseCores: {chips} with {self.chips.cores} each{assumed}; tables with slots, in stacks")
         to.print(table)
@@ -105,11 +105,11 @@ class SparseCorePlan:
             ),
             "max_ids_per_chip_per_sample": needed["max_ids_per_chip_per_sample"] > limits.max_ids_per_chip_per_sample,
         }
-        yield f"ids: the most that one of {_BATCHES} batches brings from one SparseCore to another, of its limit"
+        yield f"ids: the most that any of {_BATCHES} batches sends from one SparseCore to another, and its limit"
         for name in (name for name, beyond in exceeded.items() if beyond):
-            yield f"warning: strategy.{name}: batches bring more, which is an error of the step; set {would_do[name]}"
+            yield f"warning: strategy.{name}: batches send more, so the step would fail; set it to {would_do[name]}"
         settings = " ".join(f"strategy.{name}={limit}" for name, limit in would_do.items())
-        yield f"enough for them: {settings}"
+        yield f"sufficient: {settings}"
 
 
 def plan(

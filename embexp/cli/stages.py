@@ -155,7 +155,7 @@ class _Log:
 
     def lost(self, error: OSError) -> None:
         """Says that what the run prints is lost from now on."""
-        self.note(f"the output of the run can't be written any more ({error.strerror}): it goes on without")
+        self.note(f"the output of the run can no longer be written ({error.strerror}): the run continues without it")
 
     def note(self, sentence: str) -> None:
         """Appends a line."""
@@ -213,4 +213,4 @@ def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], Run
 
 
 def _interrupted(directory: Path) -> str:
-    return f"interrupted; to go on: {shlex.join(['embexp', 'resume', str(directory)])}"
+    return f"interrupted; to continue: {shlex.join(['embexp', 'resume', str(directory)])}"

@@ -148,15 +148,17 @@ def _of_package(*parts: str) -> Path | None:
 
 
 def about(path: Path) -> str:
-    """The description of a config file: its first comment that is not a `@package` line."""
+    """The description of a config file: the first sentence of its first comment that is not a `@package` line."""
+    words: list[str] = []
     with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            if line.strip() and not line.startswith("#"):
-                break
             text = line.lstrip("#").strip()
+            is_example = line.startswith("#  ")
+            if not line.startswith("#") or (words and (is_example or not text)):
+                break
             if text and not text.startswith("@"):
-                return text
-    return ""
+                words += text.split()
+    return re.split(r"(?<=[.?]) (?<!al\. )(?=[A-Za-z`])", " ".join(words), maxsplit=1)[0]
 
 
 DEEPEST = 32

@@ -22,12 +22,14 @@ class Setting:
     Attributes:
         path: dotted; the longest path that fits a key is the one that counts.
         use: when it has an effect; NEVER: it is refused.
+        values: its type and allowed values, in words; of a refused one "".
         text: its effect as a sentence; of a refused one the reason, without a full stop.
         remedy: of a refused one, what to do instead.
     """
 
     path: str
     use: Use
+    values: str
     text: str
     remedy: str = ""
 
@@ -44,36 +46,78 @@ _NODES = frozenset(
 _RECORDED = "embexp sets it, and records it in .hydra/hydra.yaml"
 _OWN_HELP = ("embexp has its own help", "leave it out; see `embexp run --help`")
 SETTINGS = (
-    Setting("hydra.run.dir", Use.RUN, "The directory of a single run."),
-    Setting("hydra.sweep.dir", Use.SWEEP, "The directory of a sweep."),
-    Setting("hydra.sweep.subdir", Use.SWEEP, "The directory of each job, inside that of the sweep."),
-    Setting("hydra.mode", Use.ALWAYS, "`MULTIRUN` does what -m does; `RUN` is a single run."),
-    Setting("hydra.output_subdir", Use.ALWAYS, "The folder for Hydra's files in that of the run; null: none."),
-    Setting("hydra.verbose", Use.ALWAYS, "`true`, or names of loggers: DEBUG; in a sweep, in its own process."),
-    Setting("hydra.job_logging", Use.RUN, "Python's loggers in a run, as your model's; `none` leaves them alone."),
-    Setting("hydra.hydra_logging", Use.SWEEP, "Python's loggers in the process of the sweep."),
-    Setting("hydra.callbacks", Use.ALWAYS, "Your classes that extend `hydra.experimental.callback.Callback`."),
-    Setting("hydra.job.name", Use.ALWAYS, "The value of `${hydra.job.name}`."),
-    Setting("hydra.job.chdir", Use.RUN, "`true` makes the directory of the run its working directory."),
-    Setting("hydra.job.env_set", Use.RUN, "Environment variables of the run, set before TensorFlow is loaded."),
-    Setting("hydra.job.env_copy", Use.ALWAYS, "Nothing more is copied: a run has all variables of the command."),
-    Setting("hydra.job.config.override_dirname", Use.ALWAYS, "The form of `${hydra.job.override_dirname}`."),
-    Setting("hydra.launcher", Use.SWEEP, "Settings of the launcher, which runs the jobs."),
-    Setting("hydra.sweeper", Use.SWEEP, "Settings of the sweeper, which chooses the jobs."),
+    Setting("hydra.run.dir", Use.RUN, "text", "The directory of a single run."),
+    Setting("hydra.sweep.dir", Use.SWEEP, "text", "The directory of a sweep."),
+    Setting("hydra.sweep.subdir", Use.SWEEP, "text", "The directory of each job, inside the sweep's directory."),
+    Setting(
+        "hydra.mode",
+        Use.ALWAYS,
+        "RUN, MULTIRUN or null",
+        "`MULTIRUN` starts a sweep, as -m does; `RUN` starts a single run.",
+    ),
+    Setting(
+        "hydra.output_subdir",
+        Use.ALWAYS,
+        "text or null",
+        "The folder for Hydra's files in the run's directory; null: none.",
+    ),
+    Setting(
+        "hydra.verbose",
+        Use.ALWAYS,
+        "true, false, text or a list",
+        "`true`, or the names of loggers that log at level DEBUG. In a sweep, for its own process.",
+    ),
+    Setting(
+        "hydra.job_logging",
+        Use.RUN,
+        "a mapping",
+        "Configuration of Python's loggers in a run, such as your model's; `none`: unchanged.",
+    ),
+    Setting(
+        "hydra.hydra_logging", Use.SWEEP, "a mapping", "Configuration of Python's loggers in the process of the sweep."
+    ),
+    Setting(
+        "hydra.callbacks",
+        Use.ALWAYS,
+        "a mapping by name",
+        "Your own callbacks: classes that extend `hydra.experimental.callback.Callback`.",
+    ),
+    Setting("hydra.job.name", Use.ALWAYS, "text", "The value of `${hydra.job.name}`."),
+    Setting(
+        "hydra.job.chdir",
+        Use.RUN,
+        "true, false or null",
+        "`true` makes the directory of the run its working directory.",
+    ),
+    Setting(
+        "hydra.job.env_set", Use.RUN, "a mapping", "Environment variables of the run, set before TensorFlow is loaded."
+    ),
+    Setting(
+        "hydra.job.env_copy",
+        Use.ALWAYS,
+        "a list",
+        "Nothing needs to be copied, because a run has all environment variables of the command.",
+    ),
+    Setting(
+        "hydra.job.config.override_dirname", Use.ALWAYS, "a mapping", "The form of `${hydra.job.override_dirname}`."
+    ),
+    Setting("hydra.launcher", Use.SWEEP, "a mapping", "Settings of the launcher, which runs the jobs."),
+    Setting("hydra.sweeper", Use.SWEEP, "a mapping", "Settings of the sweeper, which chooses the jobs."),
     Setting(
         "hydra.searchpath",
         Use.NEVER,
+        "",
         "configs come from embexp's folder and your own",
         "name your folder with --config-dir",
     ),
-    Setting("hydra.help", Use.NEVER, *_OWN_HELP),
-    Setting("hydra.hydra_help", Use.NEVER, *_OWN_HELP),
-    Setting("hydra.job.id", Use.NEVER, _RECORDED, "leave it out"),
-    Setting("hydra.job.num", Use.NEVER, _RECORDED, "leave it out"),
-    Setting("hydra.job.override_dirname", Use.NEVER, _RECORDED, "set hydra.job.config.override_dirname.…"),
-    Setting("hydra.job.config_name", Use.NEVER, _RECORDED, "choose the config with --config-name"),
-    Setting("hydra.overrides", Use.NEVER, _RECORDED, "leave it out"),
-    Setting("hydra.runtime", Use.NEVER, _RECORDED, "leave it out"),
+    Setting("hydra.help", Use.NEVER, "", *_OWN_HELP),
+    Setting("hydra.hydra_help", Use.NEVER, "", *_OWN_HELP),
+    Setting("hydra.job.id", Use.NEVER, "", _RECORDED, "leave it out"),
+    Setting("hydra.job.num", Use.NEVER, "", _RECORDED, "leave it out"),
+    Setting("hydra.job.override_dirname", Use.NEVER, "", _RECORDED, "set hydra.job.config.override_dirname.…"),
+    Setting("hydra.job.config_name", Use.NEVER, "", _RECORDED, "choose the config with --config-name"),
+    Setting("hydra.overrides", Use.NEVER, "", _RECORDED, "leave it out"),
+    Setting("hydra.runtime", Use.NEVER, "", _RECORDED, "leave it out"),
 )
 """All of them. A test compares this with the keys that Hydra has."""
 

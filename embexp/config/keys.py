@@ -11,8 +11,10 @@ from typing import Any
 
 from embexp.config import yaml_schema
 from embexp.config.folders import Folders
+from embexp.config.hydra_settings import SETTINGS, Use
 from embexp.config.messages import format_value
 from embexp.specs.run import INHERITED
+from embexp.specs.running import Launching, SearchSettings
 
 _DEEPEST = 4
 """Mappings inside of each other."""
@@ -112,7 +114,7 @@ def parts(folders: Folders) -> list[Part]:
             found += reader.parts(place, value)
         else:
             root.keys += reader.keys(name, value)
-    return [*found, _hydra(schema["properties"]["hydra"])]
+    return [*found, _hydra(folders)]
 
 
 def page(found: Sequence[Part]) -> str:
@@ -159,7 +161,7 @@ def _of(key: Key, part: Part) -> str:
     lacking = [kind for kind in part.choices if kind not in key.of]
     if not key.of:
         return ""
-    word, kinds = ("not of", lacking) if len(lacking) < len(key.of) else ("of", list(key.of))
+    word, kinds = ("not of", lacking) if 0 < len(lacking) < len(key.of) else ("of", list(key.of))
     return f"<br>{word} {_either(f'`{kind}`' for kind in kinds)}"
 
 
@@ -390,16 +392,15 @@ def _bounds(form: Mapping[str, Any]) -> str:
     return f" {', '.join(found)}" if found else ""
 
 
-def _hydra(node: Mapping[str, Any]) -> Part:
-    """The settings of Hydra that have an effect."""
-    part = Part("hydra", "Settings of Hydra that have an effect here.")
-
-    def read(path: str, inner: Mapping[str, Any]) -> None:
-        if "properties" in inner:
-            for name, each in inner["properties"].items():
-                read(f"{path}.{name}", each)
-        if text := inner.get("description"):
-            part.keys.append(Key(path, "", "", text))
-
-    read("hydra", node)
+def _hydra(folders: Folders) -> Part:
+    """The settings of Hydra that have an effect, with those of embexp's launcher and of the sweeper `optuna`."""
+    part = Part("hydra", "Settings of Hydra that have an effect. Each has a default.")
+    part.keys = [Key(each.path, each.values, "", each.text) for each in SETTINGS if each.use is not Use.NEVER]
+    for name, choice, model in (("launcher", "embexp", Launching), ("sweeper", "optuna", SearchSettings)):
+        texts = dict(yaml_schema.comments(folders.shipped / "hydra" / name / f"{choice}.yaml"))
+        schema = model.model_json_schema()
+        reader = _Reader(schema.get("$defs", {}))
+        for key, value in schema["properties"].items():
+            for found in reader.keys(f"hydra.{name}.{key}", {**value, "description": texts[key,]}):
+                part.keys.append(dataclasses.replace(found, of=(choice,)))
     return part

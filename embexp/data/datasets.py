@@ -412,7 +412,7 @@ def _fetch(name: str, data: DataSet, progress: Progress) -> Path:
             _written(name, data, found, empty)
 
     def wait() -> None:
-        progress(f"waiting for another process that fetches {name}", None)
+        progress(f"waiting for another process that downloads {name}", None)
 
     with FileLock(folder() / f".{name}.lock", name).awaited(wait):
         return caching.folder(folder(), name, _key(data), make) / data.path

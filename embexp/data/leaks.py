@@ -1,4 +1,4 @@
-"""Columns that may restate the label, because they are known only after it: a refund, a closing date, a copy.
+"""Columns that may leak the label, because they are known only after it: a refund, a closing date, a copy.
 
 A column, or a pair of columns, is named where it tells the label and chance can't explain that. Chance is counted, not
 drawn: a column whose G groups tell n labels apart, of which e are exceptions, is one of L^G · C(n, e) · L^e ways to
@@ -84,7 +84,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Leak:
-    """A column, or two, that may restate the label.
+    """A column, or two, that may leak the label.
 
     Attributes:
         figure: of order and interval the AUC, from 0.5 to 1 (of neighbouring labels the least); of a copy the absolute
@@ -135,7 +135,7 @@ class Sentence(NamedTuple):
 
 
 def sentences(found: Sequence[Leak], label: str) -> list[Sentence]:
-    """Which columns may restate the label, of that name, and why: leaks of the same kind in one sentence."""
+    """Which columns may leak the label, of that name, and why: leaks of the same kind in one sentence."""
     alike: dict[str, list[Leak]] = {}
     for leak in found:
         alike.setdefault(leak.why(label) + (str(leak.columns) if len(leak.columns) > 1 else ""), []).append(leak)
@@ -145,7 +145,7 @@ def sentences(found: Sequence[Leak], label: str) -> list[Sentence]:
         pair = len(first.columns) > 1
         shown = " and ".join(first.columns) if pair else ", ".join(names)
         lacking = "one of the two" if pair else "it" if len(names) == 1 else "them"
-        lines.append(Sentence(names, f"{shown} may restate the label: {first.why(label)}", lacking))
+        lines.append(Sentence(names, f"{shown} may leak the label: {first.why(label)}", lacking))
     return lines
 
 

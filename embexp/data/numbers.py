@@ -245,12 +245,12 @@ def column_warnings(found: Sequence[Figures], settings: Mapping[str, NumericColu
     if single := {each.name: f"{each.median:g}" if each.count else "none" for each in found if not each.deviation}:
         shown = summarize_names([f"{name} ({value})" for name, value in single.items()])
         lines.append(
-            f"numeric columns with a single value, or none, among up to {SAMPLE:,} training examples: {shown}: models"
-            " can't learn from them; leave them out of data.dense_features"
+            f"numeric columns with a single value, or none, in a sample of up to {SAMPLE:,} training examples: {shown}:"
+            " models can't learn from them; leave them out of data.dense_features"
         )
     for columns, what, why, transform in (
         (heavy, "with heavy tails", "a few large values outweigh the others", "log1p"),
-        (scaled, "of a large scale", "models learn best from values of about the size 1", "standardize"),
+        (scaled, "with a large scale", "models learn best from values of magnitude 1", "standardize"),
     ):
         if columns:
             shown = summarize_names([f"{name} ({figures})" for name, figures in columns.items()])
@@ -266,7 +266,7 @@ def bucket_warnings(vocabularies: Mapping[str, Vocabulary]) -> list[str]:
     if not single:
         return []
     return [
-        f"tables of a single bucket: {summarize_names(single)}: their numbers do not differ in the training split, so"
+        f"tables with a single bucket: {summarize_names(single)}: their numbers do not differ in the training split, so"
         " there are no quantiles; leave the features out, or set buckets.boundaries"
     ]
 

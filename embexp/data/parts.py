@@ -43,7 +43,7 @@ def cut_for(study: object, data: object, directory: Path, progress: Progress = q
     if not isinstance(study, DailyStudy) or study.column is None:
         return False
     assert isinstance(data, CSV | JSONLines | Parquet)  # see `DailyStudy.faults`
-    progress(f"cutting the data by {study.column}", None)
+    progress(f"splitting the data by {study.column}", None)
     cut(data, study.column, study.period, directory)
     return True
 

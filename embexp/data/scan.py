@@ -66,8 +66,8 @@ class Overlap:
             return None
         among = f" (of the {self.what} of train, {self.usual:.1%} have an equal one there)" if self.usual else ""
         return (
-            f"{self.repeated:,} of {self.rows:,} {self.what} of {split} are in train too{among}, so its metrics are too"
-            " good for new data: remove them from one of the files"
+            f"{self.repeated:,} of {self.rows:,} {self.what} of {split} are also in train{among}, so its metrics are"
+            " too optimistic for new data: remove them from one of the files"
         )
 
 
@@ -103,7 +103,7 @@ def counted(
     known = np.unique(np.concatenate([*hashes.values(), of_sample]))
     counts = np.zeros(len(known), np.int64)
     for start, stop in splits.chunks(len(train), _AT_ONCE):
-        progress("comparing the rows of the splits", start / len(train))
+        progress("comparing rows between splits", start / len(train))
         some = hashed.hash(train[start:stop])
         place = np.minimum(np.searchsorted(known, some), len(known) - 1)
         np.add.at(counts, place[known[place] == some], 1)
@@ -184,7 +184,7 @@ class Scan:
         overlap: by split that has files of its own, how many of its rows are in the training split too.
         key: of what the data holds, which columns are read, the splits and the vocabularies.
         skipped: rows without a label, which were left out.
-        leaks: columns that may restate the label, as a sample of the training split shows.
+        leaks: columns that may leak the label, as a sample of the training split shows.
         doubts: tokens that are rarely meant.
         as_before: makes the examples as the parent of the run sees them, which has no rows for further tokens.
     """
@@ -312,7 +312,7 @@ def _as_before(
 def _leaks(
     source: Source, columns: Columns, encoded: Encoded, train: np.ndarray, cache: Path, key: str
 ) -> tuple[Leak, ...]:
-    """The columns that may restate the label, unless the cache has them."""
+    """The columns that may leak the label, unless the cache has them."""
     layout = encoded.layout
     if not layout.label or layout.count == 0 or source.answers:
         return ()
@@ -420,7 +420,7 @@ def as_the_runs_data(file: Path | str) -> Iterator[None]:
 
 def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progress, folder: Path) -> None:
     """Writes splits, vocabularies, rows and facts into an empty folder."""
-    progress("dividing the examples", None)
+    progress("splitting the examples", None)
     divided = source.divide(encoded, folder)
     source.learn(columns, encoded, folder, progress=progress)
     train, total = mapped_array(folder / "train.npy"), 0.0

@@ -276,7 +276,7 @@ def _agreed(workers: Workers, work: Callable[[], dict[str, Any]]) -> list[dict[s
 
 def _join(reading: Reading, parts: Sequence[tuple[Path, Sequence[Table]]], progress: Progress, folder: Path) -> None:
     """Writes the examples of all parts, as those of one process, into an empty folder."""
-    progress("joining what the workers have read", None)
+    progress("joining the data that workers have read", None)
     columns, layouts = reading.columns, [Layout.read(part) for part, _ in parts]
     first = layouts[0]
     tables = [*first.token_tables, *([GROUP] if reading.group is not None else [])]

@@ -286,7 +286,7 @@ def compare_metrics(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any
     found += _first_only(only_a, only_b)
     orders = [[key for key in keys if key in other] for keys, other in ((of_a, of_b), (of_b, of_a))]
     if (moved := next((key for key, other in zip(*orders, strict=True) if key != other), None)) is not None:
-        found.append(Difference(Kind.METRICS, _line(moved), step=moved[0], note="its line stands in another place"))
+        found.append(Difference(Kind.METRICS, _line(moved), step=moved[0], note="its line is in another place"))
     found.sort(key=lambda each: each.step or 0)
     return MetricsCompared(len(common), len(different), len(only_a), len(only_b), tuple(found))
 

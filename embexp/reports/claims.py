@@ -102,13 +102,13 @@ def _checked(runs: Sequence[Record], expected: Claims | None, otherwise: Callabl
         reason = without[0].reason or without[0].status.value
         return ClaimsChecked(name, why=f"{of}{reason}")
     if changed := next((run.changes for run in runs if run.changes), ""):
-        return ClaimsChecked(name, why=f"its files are not what it wrote: {changed}")
+        return ClaimsChecked(name, why=f"its files have changed since it wrote them: {changed}")
     try:
         found = expected or _recorded(first) or _claims(otherwise(experiment))
     except ValidationError:
-        return ClaimsChecked(name, why="what it expects is nothing that this version understands")
+        return ClaimsChecked(name, why="this version does not understand what it expects")
     if not found:
-        return ClaimsChecked(name, why="it expects nothing: give it `expect`")
+        return ClaimsChecked(name, why="it makes no claims: give it `expect`")
     times = [run.train_seconds if run.seconds is None else run.seconds for run in runs]
     return ClaimsChecked(
         name,

@@ -153,7 +153,7 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
     original = jobs_of_sweep.get(job.same_as) if job.same_as not in (None, job.number) else None
     if original is not None and original.same_as is None:
         record = _of_job(original, jobs_of_sweep)
-        reason = f"the same as job {original.number}" + (f": {record.reason}" if record.reason else "")
+        reason = f"duplicate of job {original.number}" + (f": {record.reason}" if record.reason else "")
         return replace(
             record,
             number=job.number,

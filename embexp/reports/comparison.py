@@ -157,7 +157,7 @@ class Pair:
         corrected = any(each.adjusted is not None for each in found)
         ps = [each.p if each.adjusted is None else each.adjusted for each in found]
         columns = [
-            Column(f"{self.after} less {self.before}", tuple(each.name for each in found)),
+            Column(f"{self.after} − {self.before}", tuple(each.name for each in found)),
             _numbers(self.before, [grid.figure(each.before) for each in found]),
             _numbers(self.after, [grid.figure(each.after) for each in found]),
             _numbers("difference", [_signed(each)[0] for each in found]),

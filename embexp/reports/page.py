@@ -212,7 +212,7 @@ def _commands(record: Record) -> list[tuple[str, str]]:
     if record.status.has_results:
         found += [("verify", ["verify", path]), ("evaluate", ["evaluate", path])]
     elif record.status in (Status.INTERRUPTED, Status.CANCELLED, Status.RUNNING):
-        found.append(("go on", ["resume", path]))
+        found.append(("continue it", ["resume", path]))
     return [(what, shlex.join(["embexp", *words])) for what, words in found]
 
 

@@ -385,10 +385,12 @@ def _repeated(
     if fewest < FEW:
         notes.append(
             f"some settings have only {fewest} {'repetition' if fewest == 1 else 'repetitions'}: fewer than {FEW} say"
-            " next to nothing of a difference, and have no interval"
+            " almost nothing about a difference, and get no interval"
         )
     if tested.startswith("validation "):
-        notes.append("without test values, the settings are compared by the metric that chose the best: p is too small")
+        notes.append(
+            "there are no test values, so settings are compared by the metric that chose the best one: p is too small"
+        )
     if any(len({repr(run.settings.get(REPEATS[0])) for run in group.runs}) > 1 for group in found):
         notes.append("folds share training examples, so intervals and p-values over folds are too small")
     return judged, tested, notes
@@ -432,11 +434,11 @@ def _other_data(by_data: Sequence[Sequence[Record]], repeats: Sequence[str]) -> 
         ]
         verb = "was" if len(records) == 1 else "were"
         yield (
-            f"{_named(records)} {verb} evaluated on other data than {_named(by_data[0])}, and so not ranked with"
+            f"{_named(records)} {verb} evaluated on different data from {_named(by_data[0])}, and not ranked with"
             f" {'it' if len(by_data[0]) == 1 else 'them'}: {'; '.join(parts)}"
         )
     if len(by_data) > 1 + _MOST:
-        yield f"{len(by_data) - 1 - _MOST} more groups of runs were evaluated on other data, and are ranked apart"
+        yield f"{len(by_data) - 1 - _MOST} more groups of runs were evaluated on other data, and are ranked separately"
 
 
 def _inert(records: Sequence[Record]) -> Iterator[str]:
@@ -575,13 +577,13 @@ def _lines(report: Report) -> Iterator[str]:
     """What stands below the tables: the mark, tests, notes, and the runs without results, each cause in one line."""
     if report.bests and report.direction is not None:
         better = "lower" if report.direction is Direction.LOWER else "higher"
-        each = " on each data" if len(report.bests) > 1 else ""
+        each = " for each data set" if len(report.bests) > 1 else ""
         yield f"{grid.MARK} best by validation {report.metric} ({better} is better){each}"
     if report.tested:
         several = sum(group.comparison is not None for group in report.groups) > 1
-        corrected = ", corrected for their number by Holm" if several else ""
+        corrected = ", corrected for multiple comparisons (Holm)" if several else ""
         yield (
-            f"interval (Student's t), difference to the reference, and p: of {report.tested}; p by a paired"
+            f"interval (Student's t), difference from the reference, and p: of {report.tested}; p comes from a paired"
             f" t-test{corrected}"
         )
     for note in report.notes:
@@ -629,7 +631,7 @@ def _without_results(records: Sequence[Record], keys: Sequence[str]) -> Iterator
             if status is Status.FAILED and runs[0].directory is not None and (runs[0].directory / "run.log").is_file():
                 yield f"    {runs[0].directory / 'run.log'}"
         if rest := [record for runs in list(same.values())[_MOST:] for record in runs]:
-            yield f"{_named(rest)} {word} for other reasons; --csv FILE has them"
+            yield f"{_named(rest)} {word} for other reasons; --csv FILE lists them"
 
 
 def _named(runs: Sequence[Record]) -> str:

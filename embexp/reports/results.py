@@ -198,7 +198,7 @@ def continued(summary: Mapping[str, Any]) -> Iterator[str]:
     """Lines on the run that this one went on from: which it is, and the rows of each table's tokens."""
     if parent := summary.get("parent"):
         before = f"{parent['links']:,} run{'s' if parent['links'] > 1 else ''} before it, {parent['steps']:,} steps"
-        yield f"went on from {shown_path(Path(parent['path']))} ({before})"
+        yield f"continues {shown_path(Path(parent['path']))} ({before})"
         for table, rows in parent["tables"].items():
             yield f"  {table}: {kept_rows(rows)}"
 
@@ -221,7 +221,7 @@ def fused(summary: Mapping[str, Any]) -> Iterator[str]:
     operations = summary.get("fused_operations") or {}
     used, missing = operations.get("used"), operations.get("missing")
     if used is not None:  # else there was no step
-        because = f"{missing}; TensorFlow's own are slower" if missing else "this run's tables and model have none"
+        because = f"{missing}; TensorFlow's own are slower" if missing else "none of them apply to this run"
         yield f"fused operations: {', '.join(used) or f'none: {because}'}"
 
 

@@ -26,7 +26,7 @@ def notes(records: Sequence[Record]) -> Iterator[str]:
         left, trials, why = content.get("left_out"), content.get("n_trials"), content.get("ended")
         if why and left and isinstance(left, int) and isinstance(trials, int):
             where = f" in {sweep}" if len(found) > 1 else ""
-            yield f"the search{where} ended with {trials - left} of {trials} trials, {left} are left out: {why}"
+            yield f"the search{where} ended with {trials - left} of {trials} trials, without the other {left}: {why}"
 
 
 def as_json(records: Sequence[Record]) -> list[dict[str, Any]]:

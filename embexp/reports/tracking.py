@@ -128,7 +128,9 @@ class Queued:
         self._closing.set()
         self._thread.join(self._patience)
         if self._thread.is_alive():
-            self._warn(f"{self._tracker.name}: no answer within {self._patience:g} s; the end of the run is not there")
+            self._warn(
+                f"{self._tracker.name}: no answer within {self._patience:g} s; the end of the run is missing there"
+            )
 
     def sealed(self, inventory: str) -> None:
         """Notes the digest of the inventory for the end."""
@@ -167,7 +169,7 @@ class Queued:
             self._tracker.log(points)
         except Exception as error:
             if not self._failing:
-                self._warn(f"{self._tracker.name}: {reason(error)}; the run goes on, and this is tried again")
+                self._warn(f"{self._tracker.name}: {reason(error)}; the run continues, and this is tried again")
             self._failing = True
             return
         self._failing = False
@@ -216,7 +218,7 @@ class Tracking(Listener):
         except RunError as error:
             if on_error is OnError.STOP:
                 raise
-            self.warn(f"{str(error).splitlines()[0]}; the run goes on without it")
+            self.warn(f"{str(error).splitlines()[0]}; the run continues without it")
         else:
             self._deliveries.append(delivery)
 

@@ -42,7 +42,8 @@ _MOST_COLUMNS = 4
 BOOTSTRAP, SEEDS, BOTH = "bootstrap", "seeds", "seeds and bootstrap"
 """Names of the tests that no metric has for itself."""
 ONE_SEED = (
-    "one run each: this is about the examples; another seed may give another difference (seeds=5 repeats a setting)"
+    "each model has one run, so intervals cover only the choice of examples; another seed may give another difference"
+    " (seeds=5 repeats a setting)"
 )
 
 
@@ -301,7 +302,7 @@ def _measured(run: Run, prepared: PreparedEvaluation, progress: Progress) -> Mea
         drawn = list(details.get("intervals", Intervals()).drawn)
         again = part(progress, 0.8, 1)
         found = [
-            intervals.resampled(each, _SEED, lambda done: again("drawing the examples again", done)) for each in drawn
+            intervals.resampled(each, _SEED, lambda done: again("resampling the examples", done)) for each in drawn
         ]
         rest = [name for name in metrics if not any(name in each.samples for each in found)]
         if rest and (blocks := in_blocks(run, prepared, rest, again)) is not None:
@@ -580,7 +581,7 @@ def _notes(found: Comparison, *, joint: bool) -> Iterator[str]:
     if max(counts) == 1:
         yield ONE_SEED
     elif min(counts) < groups.FEW:
-        yield f"with fewer than {groups.FEW} runs of a model, little is known of other seeds"
+        yield f"with fewer than {groups.FEW} runs per model, little can be said about other seeds"
     for pair in found.pairs:
         if not pair.seeds and max(counts) > 1:
             yield f"{pair.before} and {pair.after} have fewer than two seeds in common, so their runs are not paired"
@@ -589,8 +590,8 @@ def _notes(found: Comparison, *, joint: bool) -> Iterator[str]:
             yield f"{pair.before} and {pair.after}: only the {pair.seeds} seeds that both have are compared"
     if not joint:
         yield (
-            "the runs of a model are evaluated on different examples, so chance is that of seeds and folds; folds share"
-            " training examples, so p is too small"
+            "the runs of a model are evaluated on different examples, so intervals are over seeds and folds; folds"
+            " share training examples, so p is too small"
         )
     if any(each.rows is None and each.p is None for pair in found.pairs for each in pair.metrics):
-        yield "a metric without an interval is one of the whole split, of which no part tells anything"
+        yield "a metric without an interval is defined only for the whole split, so it can't be resampled"

@@ -111,7 +111,7 @@ def warnings(differences: Mapping[str, Mapping[str, Any]], metric: str, better: 
         if (ends[0] if better is Direction.LOWER else -ends[1]) > 0:
             value = changes[metric]["value"]
             yield (
-                f"the parent is better than this run: {metric} of {split} changed by {value:+.4f} (95% interval"
+                f"the parent is better than this run: {split} {metric} changed by {value:+.4f} (95% interval"
                 f" {ends[0]:+.4f} to {ends[1]:+.4f}): train for fewer epochs, with smaller steps, or with earlier"
                 " examples (parent.replay=0.2)"
             )

@@ -84,7 +84,7 @@ def measure(prepared: Prepared, strategy: Strategy, progress: Progress = quiet) 
         RunError: the run fails for a reason in the data, a file or the machine.
     """
     with tempfile.TemporaryDirectory(prefix="embexp-") as folder, strategy.active():
-        progress("making the tables", None)
+        progress("creating the tables", None)
         began = time.perf_counter()
         batches = training_batches(prepared, strategy)
         initial = execute.initial_rows(prepared.tables)

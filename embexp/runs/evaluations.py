@@ -29,7 +29,7 @@ from embexp.training import baseline
 from embexp.training.loop import Outcome, Predictor
 
 EVALUATING = "evaluating"
-INTERVALS = "computing intervals of the metrics"
+INTERVALS = "computing confidence intervals"
 _ROUNDING = 1e-12
 """What a mean of ones may lack to 1."""
 Metrics = dict[str, float]
@@ -361,7 +361,7 @@ def evaluate(
 
 def stage(name: str) -> str:
     """What is shown while a baseline is fitted."""
-    return f"fitting {baseline.FITTED[name]} to compare with"
+    return f"fitting {baseline.FITTED[name]} as a baseline"
 
 
 def once(

@@ -138,7 +138,7 @@ def resume_run(
             say_if_replaced(directory, say)
             say(f"{ended}; nothing is left to do")
             return RunResult(directory, summary)
-        say(f"{ended}, and was killed before its last file: completing its files")
+        say(f"{ended}, but was killed before it wrote its last file: completing its files")
         return single.finish(folder, observer)
     check_code(named_functions(spec), allow_code, record=folder.spec)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
@@ -161,7 +161,8 @@ def resume_run(
                 raise RunError(f"{folder.path} has done {saved.step:,} steps already, and is to end after {total:,}")
             if prepared.schedule.steps != steps and (spans := _spanning(prepared)):
                 say(
-                    f"warning: {spans}: the schedule spans the whole training, so a longer one has other learning rates"
+                    f"warning: {spans}: the schedule spans the whole training, so longer training changes the"
+                    " learning rates"
                 )
             if saved is not None:
                 saved = saving.adopted(saved, folder, _continued(prepared))

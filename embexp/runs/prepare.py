@@ -490,7 +490,7 @@ class Prepared:
             rows, labels = scan.splits[split], scan.examples.labels
             if len(rows) and labels is not None:
                 undefined = encoded.undefined(self.spec.task, labels[rows], self.spec.listed_metrics)
-                found += [f"{split}: no {name}, as {why}" for name, why in undefined.items()]
+                found += [f"{split}: no {name}, because {why}" for name, why in undefined.items()]
         return found
 
     @property
@@ -503,18 +503,18 @@ class Prepared:
         what, settings = " and ".join(empty), " ".join(f"data.split.{name}=0.3" for name in empty)
         return (
             f"no example is left for {what}: {plural(self.data.scan.examples.count, 'example')} are too few, so"
-            f" nothing tells how good the model is; add some, or set {settings}"
+            f" the model can't be evaluated; add some, or set {settings}"
         )
 
     @property
     def leak_warnings(self) -> list[str]:
-        """A warning for the columns that may restate the label in the same way, with what leaves them out."""
+        """A warning for the columns that may leak the label in the same way, with what leaves them out."""
         lines, examples = [], min(leaks.SAMPLE, self.data.training_examples)
         for columns, text, lacking in leaks.sentences(self.data.scan.leaks, self.data.columns.label or ""):
             overrides = " ".join(map(shlex.quote, self.spec.without_columns(columns)))
             remedy = f": {overrides}" if overrides else " of data.dense_features and of features"
             lines.append(
-                f"{text}, in {examples:,} training examples. If new examples lack {lacking} when they are predicted,"
+                f"{text}, in {examples:,} training examples. If new examples lack {lacking} at prediction time,"
                 f" leave {' and '.join(columns)} out{remedy}"
             )
         return lines
@@ -530,7 +530,7 @@ class Prepared:
         return Note(
             f"tables.{table}",
             f"{self.seen_once[table]:.0%} of the training values of column"
-            f" {', '.join(dict.fromkeys(columns))} occur once, as those of an id do: what is learnt of them holds"
+            f" {', '.join(dict.fromkeys(columns))} occur once, like those of an id: what is learnt about them holds"
             " for no other example; remove the feature, or give the table vectors with pretrained=file",
         )
 
@@ -542,8 +542,8 @@ class Prepared:
         found += [
             Note(
                 f"tables.{name}",
-                f"{table.dropped:,} of the {table.source.rows:,} rows of {table.setting.path} are dropped: no token of"
-                " this run's vocabulary is theirs",
+                f"{table.dropped:,} of the {table.source.rows:,} rows of {table.setting.path} are dropped: their tokens"
+                " are not in this run's vocabulary",
             )
             for name, table in tables.items()
             if table.dropped

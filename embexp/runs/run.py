@@ -136,7 +136,7 @@ def complete(
     check_memory(prepared)
     saving.check_room(prepared, folder)
     listeners, progress = observer.listeners(), observer.progress
-    progress("making the tables", None)
+    progress("creating the tables", None)
     config, run_id = spec.model_dump(mode="json"), str(prepared.run_id)
     first_step = 0 if saved is None else saved.step
     with track(config, spec.tracking, folder, run_id, first_step=first_step, listeners=listeners) as tracking:
@@ -273,11 +273,11 @@ def _too_good(stopping: EarlyStopping, outcome: Outcome, prepared: Prepared) -> 
     """Why the training stopped where nothing is left to learn, and what such data may have."""
     value = (outcome.validation or {}).get(stopping.metric, stopping.best)
     found = dict.fromkeys(name for leak in prepared.data.scan.leaks for name in leak.columns)
-    columns = f"may restate it: {', '.join(found)}" if found else "that is known only afterwards may restate it"
+    columns = f"may leak it: {', '.join(found)}" if found else "whose value is only known later may leak it"
     return (
-        f"the training stopped after step {outcome.steps:,}: {stopping.metric} of the validation split is {value:.3g}"
-        f" and can hardly improve, for {PERFECT_TIMES} evaluations in a row. A label is seldom predicted so well: a"
-        f" column {columns}"
+        f"training stopped after step {outcome.steps:,}: validation {stopping.metric} is {value:.3g}"
+        f" and has hardly any room to improve, {PERFECT_TIMES} evaluations in a row. Labels can rarely be predicted"
+        f" so well: a column {columns}"
     )
 
 
@@ -325,7 +325,7 @@ def _finish(
     if checkpoint.save is not Save.NEVER:
         saving.remove_earlier(folder, checkpoint, summary["status"])
     if plotted is not None:
-        observer.progress("drawing the plots", None)
+        observer.progress("drawing plots", None)
         from embexp.reports import plots
 
         plots.write_plots(folder.read_metrics(), summary, folder.plots, kept=plotted)

@@ -148,7 +148,7 @@ class RunSaver:
         """Goes on although the disk has no room for a line of metrics.jsonl, or not, as the config wants."""
         if self.prepared.spec.checkpoint.on_error is OnError.STOP or not machine_faults.is_full(error):
             raise error
-        self.warn(f"{machine_faults.sentence(error)}; the training goes on, and the line is written once there is room")
+        self.warn(f"{machine_faults.sentence(error)}; training continues, and the line is written once there is room")
 
     def keep_best(self, outcome: Outcome) -> None:
         """Keeps the state after the steps of `outcome` as that of the best evaluation."""

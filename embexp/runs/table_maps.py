@@ -131,7 +131,7 @@ def _of_table(run: EarlierCheckpoint, table: str) -> dict[str, Any] | None:
             {"name": mark.name, "names": mark.names, "values": mark.values[numbers].tolist()}
             for mark in sorted(marks, key=lambda mark: not mark.names)
         ],
-        "notes": [*([f"{lost} rows with numbers that are not finite are left out."] if lost else []), *notes],
+        "notes": [*([f"{lost} rows with non-finite values are left out."] if lost else []), *notes],
         "near": _near(source, vocabulary, numbers, values),
         "lengths": _lengths(source, vocabulary),
         "moved": _moved(run, table, source, vocabulary, origin),
@@ -190,7 +190,7 @@ def _lengths(source: Rows, vocabulary: Vocabulary) -> list[dict[str, Any]]:
 def _moved(
     run: EarlierCheckpoint, table: str, source: Rows, vocabulary: Vocabulary, origin: _Origin
 ) -> dict[str, Any] | None:
-    """The pretrained rows that training turned most, and least; None where there are none, or it turned none."""
+    """The pretrained rows whose direction changed most and least; None where there are none, or it turned none."""
     if origin.found is None:
         return None
     rows, dim = run.shape(table)
@@ -295,7 +295,7 @@ def _marks_of_table(
     different = [mark for mark in marks if len(np.unique(mark.values)) > 1]
     for mark in marks:
         if mark.names and mark not in different:
-            notes.append(f"All rows share their {mark.name}: {mark.names[int(mark.values[0])]}.")
+            notes.append(f"All rows have the same {mark.name}: {mark.names[int(mark.values[0])]}.")
     return different, notes
 
 
@@ -305,7 +305,9 @@ def _origin(run: EarlierCheckpoint, table: str, rows: int) -> _Origin:
     if not counts.get("rows_pretrained"):
         return _Origin(None, notes=("No row is pretrained.",))
     if rows > _MOST_ALIGNED:
-        return _Origin(None, notes=(f"Provenance is found for tables of up to {_MOST_ALIGNED:,} rows.",), known=False)
+        return _Origin(
+            None, notes=(f"Provenance is only computed for tables of up to {_MOST_ALIGNED:,} rows.",), known=False
+        )
     try:
         settings = {table: settings_of(run.spec)[table]}
         found = pretrained_before(run.folder, settings, run.summary, run.spec.data.token_steps, cache=run.cache).tables[
@@ -352,7 +354,7 @@ def _frozen(
     grouping = group(phases, first_steps(phases, steps_per_epoch), facts)
     if grouping.frozen_rows != counts["frozen_rows"]:
         raise ValueError(
-            f"{grouping.frozen_rows} rows follow from its policy, and the run froze {counts['frozen_rows']}"
+            f"{grouping.frozen_rows} rows are frozen by its policy, but the run froze {counts['frozen_rows']}"
         )
     between = (grouping.multipliers != 1).any(0)[grouping.groups] & ~grouping.frozen
     return np.where(grouping.frozen, 1, np.where(between, 2, 0)).astype(np.uint8)
@@ -370,7 +372,7 @@ def _touched(run: EarlierCheckpoint, table: str, rows: int) -> np.ndarray | None
 
 def _training(frozen: np.ndarray | None, touched: np.ndarray | None) -> Mark:
     """Whether rows trained, as one mark: frozen rows, and of the others whether they were met."""
-    names = ["trained", "frozen", "frozen or slowed for a part", "never looked up"]
+    names = ["trained", "frozen", "frozen or slowed for part of training", "never looked up"]
     size = len(frozen) if frozen is not None else len(touched) if touched is not None else 1
     values = np.zeros(size, np.uint8) if frozen is None else frozen.copy()
     if touched is not None:

@@ -89,7 +89,7 @@ def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()
         others += _checkpoints(folder.best_checkpoint, again.best_checkpoint)
     others += _files(folder, again)
     found = [*by_step, *_summaries(folder.read_summary(), again.read_summary()), *weights, *others]
-    lines = [f"{results.metrics.lines:,} lines of metrics.jsonl", "all numbers of summary.json that are no times"]
+    lines = [f"{results.metrics.lines:,} lines of metrics.jsonl", "every number in summary.json except times"]
     if results.digests:
         lines.append(f"{results.digests} {'table' if results.digests == 1 else 'tables'} by digest")
     if results.weights is not None:
@@ -388,7 +388,7 @@ class Record:
 
     def __str__(self) -> str:
         if not self.inventory and not self.changes:
-            return f"record: no {inventory.NAME}, so changes of its files are not known"
+            return f"record: no {inventory.NAME}, so changed files can't be detected"
         words = [f"intact, {self.files:,} files"] if self.intact else []
         return f"record: {'; '.join([*words, *filter(None, [inventory.sentence(self.changes, most=20)])])}"
 

@@ -652,7 +652,7 @@ def _train(spec: RunSpec) -> Iterator[str]:
     if spec.train.epochs is not None and spec.train.epochs <= 1:
         for name, table in spec.tables.items():
             if table.reset is not None:
-                yield Note(f"tables.{name}.reset", "the training ends with its first epoch")
+                yield Note(f"tables.{name}.reset", "training ends after its first epoch")
     stopping = spec.train.early_stopping
     if stopping.patience is None:
         if stopping.metric is not None:

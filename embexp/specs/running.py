@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import (
@@ -212,7 +215,7 @@ class Checkpointing(Spec):
     every_steps: Count | None = None
     """Steps between checkpoints during training."""
     every_minutes: Positive | None = None
-    """Minutes between checkpoints during training; null in both: as often as costs less than 2% of the time."""
+    """Minutes between checkpoints during training; null in both: as often as possible at under 2% of the run time."""
     keep: Count | None = 2
     """Checkpoints to keep during training, the newest; null: all, also after the end."""
     keep_best: bool = False
@@ -234,16 +237,16 @@ class Checkpointing(Spec):
         """What is saved when, in words."""
         if self.save is Save.NEVER:
             return "no checkpoint"
-        when = "at the end"
+        when = " at the end"
         if self.during_training:
             intervals = [f"{self.every_steps:,} steps" if self.every_steps is not None else ""]
             intervals.append(f"{self.every_minutes:g} minutes" if self.every_minutes is not None else "")
             given = " and ".join(filter(None, intervals))
-            when = f"every {given}" if given else "as often as costs less than 2% of the time"
+            when = f" every {given}" if given else ", as often as possible at under 2% of the run time"
             when += f", keeping {'all' if self.keep is None else f'the newest {self.keep}'}, and at the end"
-        best = ", and that of the best evaluation" if self.keep_best else ""
+        best = ", and the checkpoint of the best evaluation" if self.keep_best else ""
         incremental = f", a whole one every {self.incremental}" if self.incremental is not None else ""
-        return f"checkpoints by {self.kind.value} {when}{best}{incremental}"
+        return f"{self.kind.value}-based checkpoints{when}{best}{incremental}"
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Intervals without effect, and a best checkpoint without a validation split."""
@@ -333,3 +336,60 @@ class Launching(Spec):
     """Further attempts at a job whose process crashed."""
     stop_after: Count | None = None
     """Jobs that failed with the same error before no further job is started; null: all are started."""
+
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)? ?(?:(\d+(?:\.\d+)?)h)? ?(?:(\d+(?:\.\d+)?)m)? ?(?:(\d+(?:\.\d+)?)s)?")
+_SECONDS = (86400, 3600, 60, 1)
+
+
+def seconds_of(duration: Any) -> float:
+    """The seconds of a duration such as `2h`, `90m`, `1h 30m` or `45s`; 0 if it is none."""
+    found = _DURATION.fullmatch(duration.strip()) if isinstance(duration, str) else None
+    if found is None:
+        return 0.0
+    return sum(float(part) * each for part, each in zip(found.groups("0"), _SECONDS, strict=True))
+
+
+def _duration(value: Any) -> Any:
+    if not 0 < seconds_of(value) < math.inf:
+        raise PydanticCustomError("duration", "it must be a duration with its unit, such as 2h, 90m, 1h 30m or 45s")
+    return value
+
+
+Duration = Annotated[str, BeforeValidator(_duration)]
+"""Text; see `seconds_of`."""
+
+
+_Count = Annotated[int, Field(strict=True, ge=1)]
+
+
+class SamplerKind(StrEnum):
+    """How the settings of the next trials are chosen."""
+
+    TPE = "tpe"
+    RANDOM = "random"
+    CMAES = "cmaes"
+
+
+class PrunerKind(StrEnum):
+    """How trials are ended whose evaluations are worse than those of others."""
+
+    NONE = "none"
+    MEDIAN = "median"
+    HYPERBAND = "hyperband"
+
+
+class SearchSettings(BaseModel):
+    """The node `hydra.sweeper`; see `conf/hydra/sweeper/optuna.yaml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    n_trials: _Count | None = None
+    budget: Duration | None = None
+    n_jobs: _Count | None = None
+    sampler: SamplerKind = SamplerKind.TPE
+    seed: Annotated[int, Field(strict=True, ge=0)] = 0
+    pruner: PrunerKind = PrunerKind.NONE
+    study_name: Annotated[str, Field(min_length=1)] | None = None
+    storage: Annotated[str, Field(min_length=1)] | None = None
+    params: dict[str, Any] | None = None

@@ -175,7 +175,7 @@ def add(
         text = (
             f"{_count(numbers)} added to the sweep in {place}" if new else f"nothing is added to the sweep in {place}"
         )
-        text += f"; {there} {'is' if there == 1 else 'are'} there already" if there else ""
+        text += f"; {there} {'is' if there == 1 else 'are'} already there" if there else ""
         _say(console, text + (f"; `embexp resume {place}` runs what is missing" if later and missing else ""))
         return begun.run(missing, console, command) if missing and not later else True
 
@@ -232,7 +232,7 @@ def rerun(
         search = begun.plan().search if begun.noted.get("search") else None
         kept = [aside for job in jobs if (aside := _set_aside(place, job)) is not None]
         ledger.restart([job.number for job in jobs])
-        where = f"; what they had is in {', '.join(map(str, kept))}" if kept else ""
+        where = f"; their earlier files are in {', '.join(map(str, kept))}" if kept else ""
         done = f"; `embexp resume {place}` runs {'it' if len(jobs) == 1 else 'them'}" if later else ""
         _say(console, f"{_count(numbers)} planned again{where}{done}")
         if later:
@@ -246,7 +246,7 @@ def rerun(
             ended = begun.run(names, console, command)
         told = study.refresh(search, place, outcomes_of_trials(ledger, search), LedgerTimes(ledger, search.seeds))
         if told:
-            _say(console, f"the search has new values of {_count(told, 'trial', of='')}")
+            _say(console, f"the search has new values for {_count(told, 'trial', of='')}")
         return ended
 
 
@@ -310,7 +310,7 @@ def forget(
             shutil.rmtree(folder)
             files.to_disk(folder.parent)
         with running(place, begun.launching, console, folder=begun.folder, engine=begun.engine) as runner:
-            _say(console, f"{_count(numbers)} taken out of the sweep in {place}")
+            _say(console, f"{_count(numbers)} removed from the sweep in {place}")
             if knows is not None:
                 _say(console, f"the sampler knows {_count(range(knows), 'trial', of='')} now, and none of these")
             if staying := [str(each) for each in folders if each.is_dir()]:

@@ -223,7 +223,7 @@ class _Run:
             time.sleep(_LOOK_EVERY)
         if left := self._watch.under_way:
             self._shown.say(
-                f"{watching.count_jobs(left)} in Slurm go on; `embexp resume {self._sweep}` waits for them, and"
+                f"{watching.count_jobs(left)} continue in Slurm; `embexp resume {self._sweep}` waits for them, and"
                 f" `embexp sweep cancel {self._sweep}` cancels them"
             )
 

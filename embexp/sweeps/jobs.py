@@ -96,7 +96,7 @@ def outcome(sweep: Path, job: LedgerJob) -> Outcome:
     compare = json.loads(job.spec).get("output", {}).get("compare", ()) if summary else ()
     reason = job.reason
     if job.same_as is not None:
-        reason = f"the same as job {job.same_as}" + (f": {reason}" if reason else "")
+        reason = f"duplicate of job {job.same_as}" + (f": {reason}" if reason else "")
     return Outcome(
         job.number,
         job.settings,

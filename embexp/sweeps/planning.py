@@ -35,7 +35,7 @@ from embexp.sweeps.engines import Engine
 from embexp.sweeps.jobs import OTHER_DIRECTORY
 from embexp.sweeps.ledger import ADDED, Ledger, LedgerJob
 from embexp.sweeps.search import Search, TrialJobs, combinations, factors, limit, plan_search
-from embexp.sweeps.settings import checked_launching, checked_search_settings
+from embexp.sweeps.settings import checked_launching, checked_search_settings, storage_rule
 from embexp.system import digests, terminal
 from embexp.system.parallel import Progress, quiet
 
@@ -196,7 +196,7 @@ def _search(
     settings = checked_search_settings(base)
     if not loader.permission.own and (elsewhere := list(tracking.storage_faults(settings.storage))):
         raise ConfigError(elsewhere)
-    if settings.storage is not None and (rule := settings.storage_rule(Path())):
+    if settings.storage is not None and (rule := storage_rule(settings, Path())):
         remedy = "name another, such as hydra.sweeper.storage=search.db"
         raise ConfigError([Fault("hydra.sweeper.storage", format_value(settings.storage), rule, remedy)])
 
@@ -737,7 +737,7 @@ class LedgerJobs(LedgerTimes):
         asked = {identity for other in others for identity in self._identity(other)}
         numbers = [self._enrolment.number_of(identity) for identity in own]
         if all(identity in asked or number is not None for identity, number in zip(own, numbers, strict=True)):
-            return f"the same as job {numbers[0]}" if numbers[0] is not None else "the same as another job"
+            return f"duplicate of job {numbers[0]}" if numbers[0] is not None else "duplicate of another job"
         return ""
 
     def _identity(self, overrides: Sequence[str]) -> list[str]:

@@ -109,7 +109,7 @@ class Shown:
     def retried(self, outcome: Outcome, attempt: int, attempts: int) -> None:
         """A job crashed, and is started again."""
         name = self._name(outcome.number)
-        self.say(f"{name} crashed: {outcome.reason}; it goes on (attempt {attempt} of {attempts})")
+        self.say(f"{name} crashed: {outcome.reason}; it continues (attempt {attempt} of {attempts})")
 
     def say(self, text: str) -> None:
         """Prints a line."""

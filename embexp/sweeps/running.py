@@ -111,7 +111,7 @@ class Runner:
         (self._sweep / jobs.CANCEL).unlink(missing_ok=True)
         for name in changed_tables(self._sweep):
             self.shown.warn(
-                f"{self._sweep / name} was changed or removed since the sweep wrote it: it is written again"
+                f"{self._sweep / name} was changed or removed since the sweep wrote it, and is written again"
             )
         self.ledger.add([], {TABLES_NOTED: {}})
         for job in self.ledger.jobs():
@@ -128,7 +128,7 @@ class Runner:
         self._open_stores(numbers)
         if followed := [job for job in self._watch.under_way if job.number in numbers]:
             them = "it" if len(followed) == 1 else "them"
-            self.shown.say(f"{watching.described(followed)} already: this waits for {them}")
+            self.shown.say(f"{watching.described(followed)} already: waiting for {them}")
         if self._engine is None:
             self._run_here(numbers)
         else:
@@ -221,7 +221,7 @@ class Runner:
         """Follows a job in whose folder another process works."""
         self.ledger.leave(number, Status.RUNNING)
         self._watch.follow([self.ledger.job(number)])
-        self.shown.say(f"job {number} is run by another process: this waits for it")
+        self.shown.say(f"job {number} is running in another process: waiting for it")
 
     def _cancel(self) -> None:
         """Has all running jobs save their state and end, here and elsewhere, and starts no others."""
@@ -274,7 +274,7 @@ class Runner:
             repeated, most = max(self._errors.values()), self._launching.stop_after
             if most is not None and repeated >= most and not self._halted:
                 self._halted = f"{repeated} jobs failed with the same error (hydra.launcher.stop_after)"
-                self.shown.say(f"{self._halted}: no others are started")
+                self.shown.say(f"{self._halted}: no more jobs are started")
         self.shown.ended(outcome)
         return False
 
@@ -289,7 +289,7 @@ class Runner:
         if self._running:
             count = len(self._running)
             what, them = ("the running job", "it") if count == 1 else (f"the {count} running jobs", "them")
-            self.shown.warn(f"ending {what}, with a checkpoint; press Ctrl-C again to kill {them}")
+            self.shown.warn(f"stopping {what} after a checkpoint; press Ctrl-C again to kill {them}")
 
     def _signal_all(self, number: int) -> None:
         for each in self._running:

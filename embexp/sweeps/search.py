@@ -18,10 +18,11 @@ from hydra.errors import HydraException
 
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs.run import RunSpec
+from embexp.specs.running import PrunerKind, SamplerKind, SearchSettings
 from embexp.specs.strategies import Strategy
 from embexp.specs.tasks import Objective, objectives
 from embexp.sweeps.jobs import Outcome
-from embexp.sweeps.settings import DEFAULT_TRIALS, SWEEPER, PrunerKind, SamplerKind, SearchSettings
+from embexp.sweeps.settings import DEFAULT_TRIALS, SWEEPER
 from embexp.sweeps.space import Numbers, Space, steps
 
 Check = Callable[[Sequence[Sequence[str]]], Sequence[RunSpec]]

@@ -3,96 +3,41 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
-import re
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ValidationError
 
 from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value
 from embexp.config.overrides import parse
 from embexp.config.validate import rule_of, valid_values
 from embexp.errors import CommandLineError, ConfigError, Fault
-from embexp.specs.running import Launching
+from embexp.specs.running import Launching, SearchSettings
 from embexp.specs.tracking import local_path
 from embexp.system import files
 
 LAUNCHER, SWEEPER = "hydra.launcher", "hydra.sweeper"
 DEFAULT_TRIALS = 20
-Count = Annotated[int, Field(strict=True, ge=1)]
 _Model = TypeVar("_Model", bound=BaseModel)
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)? ?(?:(\d+(?:\.\d+)?)h)? ?(?:(\d+(?:\.\d+)?)m)? ?(?:(\d+(?:\.\d+)?)s)?")
-_SECONDS = (86400, 3600, 60, 1)
 
 
-def seconds_of(duration: Any) -> float:
-    """The seconds of a duration such as `2h`, `90m`, `1h 30m` or `45s`; 0 if it is none."""
-    found = _DURATION.fullmatch(duration.strip()) if isinstance(duration, str) else None
-    if found is None:
-        return 0.0
-    return sum(float(part) * each for part, each in zip(found.groups("0"), _SECONDS, strict=True))
+def storage_url(settings: SearchSettings, directory: Path) -> str:
+    """Where Optuna keeps the study: `storage` if that is a URL, else a SQLite file."""
+    if settings.storage is not None and "://" in settings.storage:
+        return settings.storage
+    path = directory / "optuna.sqlite" if settings.storage is None else Path(os.path.expanduser(settings.storage))
+    return f"sqlite:///{path.absolute()}"
 
 
-def _duration(value: Any) -> Any:
-    if not 0 < seconds_of(value) < math.inf:
-        raise PydanticCustomError("duration", "it must be a duration with its unit, such as 2h, 90m, 1h 30m or 45s")
-    return value
-
-
-Duration = Annotated[str, BeforeValidator(_duration)]
-"""Text; see `seconds_of`."""
-
-
-class SamplerKind(StrEnum):
-    """How the settings of the next trials are chosen."""
-
-    TPE = "tpe"
-    RANDOM = "random"
-    CMAES = "cmaes"
-
-
-class PrunerKind(StrEnum):
-    """How trials are ended whose evaluations are worse than those of others."""
-
-    NONE = "none"
-    MEDIAN = "median"
-    HYPERBAND = "hyperband"
-
-
-class SearchSettings(BaseModel):
-    """The node `hydra.sweeper`; see `conf/hydra/sweeper/optuna.yaml`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    n_trials: Count | None = None
-    budget: Duration | None = None
-    n_jobs: Count | None = None
-    sampler: SamplerKind = SamplerKind.TPE
-    seed: Annotated[int, Field(strict=True, ge=0)] = 0
-    pruner: PrunerKind = PrunerKind.NONE
-    study_name: Annotated[str, Field(min_length=1)] | None = None
-    storage: Annotated[str, Field(min_length=1)] | None = None
-    params: dict[str, Any] | None = None
-
-    def storage_url(self, directory: Path) -> str:
-        """Where Optuna keeps the study: `storage` if that is a URL, else a SQLite file."""
-        if self.storage is not None and "://" in self.storage:
-            return self.storage
-        path = directory / "optuna.sqlite" if self.storage is None else Path(os.path.expanduser(self.storage))
-        return f"sqlite:///{path.absolute()}"
-
-    def storage_rule(self, directory: Path) -> str:
-        """Why the storage is a file of something else; "" if it is not, or not on a disk."""
-        place = local_path(self.storage_url(directory))
-        return "" if place is None else files.database(place, ("studies", "trials", "version_info"))
+def storage_rule(settings: SearchSettings, directory: Path) -> str:
+    """Why the storage is a file of something else; "" if it is not, or not on a disk."""
+    place = local_path(storage_url(settings, directory))
+    return "" if place is None else files.database(place, ("studies", "trials", "version_info"))
 
 
 def checked_search_settings(content: Mapping[str, Any] | DictConfig) -> SearchSettings:

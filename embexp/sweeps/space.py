@@ -573,7 +573,7 @@ def _conditioned(
             )
             if not values:
                 words = ", ".join(f"{each}={' or '.join(some)}" for each, some in entry.when.items())
-                notes.append(f"not searched: {entry.key}, which is for {words}")
+                notes.append(f"not searched: {entry.key}, which applies only to {words}")
                 break
             if any(parent.when or not {*parent.values} <= {*values} for parent in parents):
                 when.append(Condition(key, tuple(values)))

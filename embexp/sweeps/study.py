@@ -21,11 +21,12 @@ from optuna.trial import FrozenTrial, TrialState
 from embexp.errors import CommandLineError, RunError, plural
 from embexp.reports.record import Status
 from embexp.reports.searches import SEARCH_FILE
+from embexp.specs.running import PrunerKind, SamplerKind, seconds_of
 from embexp.specs.tasks import Objective
 from embexp.sweeps import progress
 from embexp.sweeps.jobs import OTHER_DIRECTORY, Outcome
 from embexp.sweeps.search import Search, TrialJobs, objective_values
-from embexp.sweeps.settings import PrunerKind, SamplerKind, seconds_of
+from embexp.sweeps.settings import storage_rule, storage_url
 from embexp.sweeps.space import Choices, Condition, Numbers, Parameter, contains, key_of_name, named, text_of
 from embexp.system import files
 from embexp.system.printable import masked
@@ -97,9 +98,9 @@ class Study:
         self._rejected: dict[frozenset[tuple[str, str]], str] = {}
         self.ended = ""
         self._read: list[FrozenTrial] | None = None
-        url, name = self._settings.storage_url(directory), self._settings.study_name or directory.name
+        url, name = storage_url(self._settings, directory), self._settings.study_name or directory.name
         directions = [objective.direction for objective in search.objectives]
-        if rule := self._settings.storage_rule(directory):
+        if rule := storage_rule(self._settings, directory):
             raise RunError(masked(f"hydra.sweeper.storage: {url}: {rule}"))
         with contextlib.ExitStack() as opened:
             try:
@@ -278,7 +279,9 @@ class Study:
         left = [each for each in left if frozenset(each.items()) not in self._rejected]
         if not left:
             done = f"the {count:,} combinations of its space" if count > 1 else "the only combination of its space"
-            self.ended = f"{done} {'are' if count > 1 else 'is'} tried, but for those that can't run or repeat a job"
+            self.ended = (
+                f"{done} {'are' if count > 1 else 'is'} tried, except those that can't run or that repeat a job"
+            )
             if len(tried) >= count:
                 self.ended = f"all {done.removeprefix('the ')} are tried" if count > 1 else f"{done} is tried"
         return left
@@ -698,7 +701,7 @@ def _over_budget(search: Search, study: Study, jobs: TrialJobs) -> str:
     budget = search.settings.budget
     if budget is None or _left(search, study) == 0 or jobs.seconds()[0] < seconds_of(budget):
         return ""
-    return f"its budget of {budget} is spent; a larger hydra.sweeper.budget continues it"
+    return f"its budget of {budget} is spent; to continue, set a larger hydra.sweeper.budget"
 
 
 def _left(search: Search, study: Study) -> int:

@@ -216,7 +216,7 @@ class Sweep:
             if job.state is Status.SKIPPED:
                 shown.say(f"job {job.number} of {len(found)} is skipped: {job.reason}")
             elif job.same_as is not None:
-                shown.say(f"job {job.number} of {len(found)} is the same as job {job.same_as}, and not run again")
+                shown.say(f"job {job.number} of {len(found)} duplicates job {job.same_as} and is not run again")
 
     def _note(self) -> None:
         """Notes what is known about the sweep, once nothing can refuse it any more."""
@@ -343,7 +343,7 @@ class Sweep:
 
 def check_results(place: Path, jobs: Sequence[LedgerJob], console: Console) -> None:
     """Raises CommandLineError if jobs that have ended with results would give others now."""
-    with terminal.naming("checking that data, files and code are those of the results", console):
+    with terminal.naming("checking that data, files and code have not changed", console):
         changed = _changed_results(place, jobs)
     if changed:
         lines = "\n".join(f"    {each}" for each in changed)

@@ -313,7 +313,7 @@ def cancel(directory: Path, say: Callable[[str], object]) -> bool:
                     return _cancel_alone(sweep, ledger, say)
             if not told:
                 told = True
-                say(f"the process of the sweep ends its jobs: {described(_under_way(ledger))}")
+                say(f"the sweep's process is stopping its jobs: {described(_under_way(ledger))}")
             time.sleep(_LOOK_EVERY_CANCEL)
 
 

@@ -152,7 +152,7 @@ def nothing_begun() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted("interrupted before the run has begun; nothing is written") from None
+        raise Interrupted("interrupted before the run started; nothing was written") from None
 
 
 @contextmanager
@@ -179,7 +179,7 @@ def training() -> Iterator[Interruption]:
         interruption.request()
         with contextlib.suppress(OSError):  # the terminal may be gone
             print(
-                "\nStopping and keeping what is trained; interrupt again to quit at once.", file=sys.stderr, flush=True
+                "\nStopping and saving what was trained; interrupt again to quit at once.", file=sys.stderr, flush=True
             )
 
     with noted(stop):

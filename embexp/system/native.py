@@ -90,7 +90,7 @@ def ready(say: Callable[[str], object] = lambda sentence: None) -> str | None:
     except OSError as error:
         why = str(error).partition(":\n")[0]  # what the compiler says is long
     if why is not None:
-        more = "`python -m embexp.system.native` tries again, and says all"
+        more = "`python -m embexp.system.native` tries again with full output"
         say(f"no fused operations: {why}. Training uses TensorFlow's own, which are slower; {more}")
     return why
 
@@ -114,7 +114,7 @@ def build(say: Callable[[str], object] = lambda sentence: None) -> list[Path]:
         if folder is None:
             raise OSError(f"{' and '.join(map(str, _folders()))} can't be written")
         lock = locks.of_folder(folder, f"the build in {folder}")
-        with lock.awaited(lambda: say("waiting for another process, which builds fused operations")):
+        with lock.awaited(lambda: say("waiting for another process to build fused operations")):
             files.remove_leftovers(folder)
             if missing := _missing():  # still
                 _compile(compiler, missing, folder, say)

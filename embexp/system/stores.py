@@ -446,7 +446,7 @@ def _place(url: str, cache: Path, flat: bool, progress: Progress | None) -> None
 
 def _fetched(url: str, cache: Path, flat: bool, progress: Progress) -> Path:
     """The folder of the cache that has the objects of a URL; notes its place, and what messages name instead."""
-    progress(f"looking at {url}", None)
+    progress(f"listing {url}", None)
     store = Store(url)
     listing = store.listing(flat=flat)
     cache = Path(os.path.abspath(cache))

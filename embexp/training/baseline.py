@@ -108,7 +108,7 @@ def warnings(
         if names:
             what = "worse than" if beats else "no better than"
             figures = ", ".join(f"{name} {own[name]:.4f} ({other[name]:.4f})" for name in names)
-            line = f"{what} a constant: {split} {figures}, in brackets that of {reference.prediction}"
+            line = f"{what} a constant: {split} {figures}, in brackets {reference.prediction}"
             lines.append(line if beats else line + remedy)
             remedy = remedy if beats else ""
     return lines
@@ -131,8 +131,8 @@ def stopped_by_another(
     if not names or watched in names:
         return []
     return [
-        f"early stopping kept the values that are best for {watched}, by which {', '.join(names)}"
-        f" {'is' if len(names) == 1 else 'are'} worse than a constant: to keep those that are best for {names[0]}, set"
+        f"early stopping kept the model with the best {watched}, whose {', '.join(names)}"
+        f" {'is' if len(names) == 1 else 'are'} worse than a constant's: to keep the one with the best {names[0]}, set"
         f" train.early_stopping.metric={names[0]}"
     ]
 
@@ -168,13 +168,13 @@ def _remedy(found: Mapping[str, Mapping[str, float]], constant: Mapping[str, Map
         return f"; try another learning rate ({rates}), or another number of train.epochs"
     if loss <= (1 - _BY_HEART) * reference:
         return (
-            f". The training loss {loss:.4f} ({reference:.4f}) is lower: the model has learned its examples by"
-            " heart. Set train.early_stopping.patience, or try fewer train.epochs, a smaller dim, or a larger"
+            f". The training loss {loss:.4f} ({reference:.4f}) is lower: the model is"
+            " overfitted. Set train.early_stopping.patience, or try fewer train.epochs, a smaller dim, or a larger"
             " optimizer.weight_decay_factor"
         )
     return (
         f". The training loss {loss:.4f} ({reference:.4f}) is not much lower: the model has hardly learned. Try"
-        f" other steps, ten times as large or as small ({rates}), more train.epochs, or another optimizer"
+        f" a learning rate ten times as large or as small ({rates}), more train.epochs, or another optimizer"
     )
 
 

@@ -110,7 +110,7 @@ class Pair:
         jaccard: mean of common neighbors / neighbors of either.
         cka: linear centred kernel alignment (Kornblith et al. 2019), in [0, 1].
         distance: mean cosine distance of a row in b from the same in a, turned by orthogonal Procrustes.
-        unaligned: the same without turning it; None if their dims differ.
+        unaligned: the same without rotation it; None if their dims differ.
         distances: float32 [shared], cosine distance of each token's rows after alignment.
         most, least: tokens that moved most, and least.
         bands: by frequency.

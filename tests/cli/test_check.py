@@ -109,7 +109,7 @@ def test_a_run_without_claims_is_checked_by_those_of_its_experiment(check: Check
     spec = json.loads((made / "copied" / "spec.json").read_text())
     del spec["expect"]
     (made / "copied" / "spec.json").write_text(json.dumps(spec))
-    assert "its files are not what it wrote: changed: spec.json" in check("copied")[1]
+    assert "its files have changed since it wrote them: changed: spec.json" in check("copied")[1]
     (made / "copied" / "inventory.json").unlink()
     experiment(made, EXPERIMENT.format(value=9))
     assert check("copied")[0] == 1

@@ -32,7 +32,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["checkpoint", "grow", "--help"]) == 0
     assert capsys.readouterr().out.startswith("usage: embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW")
     assert commands.main(["checkpoint"]) == 0
-    assert re.search(r"^    grow +Writes a checkpoint for a longer vocabulary", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^    grow +Writes a checkpoint for a larger vocabulary", capsys.readouterr().out, re.MULTILINE)
 
 
 def columns(text: str) -> dict[str, str]:

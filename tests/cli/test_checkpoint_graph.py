@@ -41,7 +41,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert draw("--help") == 0
     assert capsys.readouterr().out.startswith("usage: embexp checkpoint graph PATH [-o FILE] [--all] [--force]\n")
     assert commands.main(["checkpoint"]) == 0
-    assert "Draws the objects in a checkpoint" in capsys.readouterr().out
+    assert "Draws the objects in a checkpoint and" in capsys.readouterr().out
 
 
 def test_a_prefix_an_index_and_a_directory(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

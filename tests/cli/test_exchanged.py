@@ -49,8 +49,12 @@ def test_a_plan_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     words += ["model.relation_prediction=0.1", "tables.relation.storage=mirrored", "tables.relation.dim=10"]
     assert commands.main(["plan", "--scan", *words]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "exchange: tables.entity: mirrored, workers send about 2.4 kB a step, and 2.52 kB if it were sharded" in out
+    assert (
+        "exchange: tables.entity: mirrored, workers send about 2.4 kB per step, and 2.52 kB if it were sharded" in out
+    )
     relations = prepare(embexp.compose(words)).tables.rows["relation"]
-    assert f"tables.relation: mirrored, workers send about {8 * relations * 10} B a step, and {84 * relations} B" in out
+    assert (
+        f"tables.relation: mirrored, workers send about {8 * relations * 10} B per step, and {84 * relations} B" in out
+    )
     assert commands.main(["plan", "--scan", *words[:3], "strategy=cpu"]) == 0
     assert "exchange" not in capsys.readouterr().out

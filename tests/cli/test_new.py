@@ -482,7 +482,7 @@ def test_columns_that_restate_the_label_are_warned_of(tmp_path: Path, capsys: py
     (tmp_path / "ship.csv").write_text("\n".join(lines) + "\n")
     arguments = ("--data", str(tmp_path / "ship.csv"), "--label", "survived", "--out", str(tmp_path))
     assert new(*arguments) == 0
-    assert "warning: alive, deck may restate the label" in (told := capsys.readouterr().err)
+    assert "warning: alive, deck may leak the label" in (told := capsys.readouterr().err)
     assert "--ignore alive,deck" in told
     assert new(*arguments, "--ignore", "alive,deck", "--force") == 0
     assert "restate" not in capsys.readouterr().err
@@ -504,16 +504,16 @@ def test_what_is_filled_or_dated_by_the_label_is_warned_of(tmp_path: Path, capsy
     assert new(*arguments, "cancelled") == 0
     said = capsys.readouterr().err
     for line in (
-        "refund may restate the label: it is filled exactly where cancelled is 1",
-        "changed and booked may restate the label: the days between them tell cancelled (AUC 1.0000)",
-        "one and other may restate the label: together, each pair of values goes with one value of cancelled",
+        "refund may leak the label: it is filled exactly where cancelled is 1",
+        "changed and booked may leak the label: the days between them tell cancelled (AUC 1.0000)",
+        "one and other may leak the label: together, each pair of values goes with one value of cancelled",
     ):
         assert f"warning: {line}\n" in said
     assert said.endswith("    --ignore refund,changed,one\n")
     assert new(*arguments, "cancelled", "--ignore", "refund,changed,one", "--force") == 0
     assert "restate" not in capsys.readouterr().err
     assert new(*arguments, "price", "--force") == 0
-    assert "warning: paid may restate the label: it rises or falls with price" in capsys.readouterr().err
+    assert "warning: paid may leak the label: it rises or falls with price" in capsys.readouterr().err
 
 
 def test_no_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -265,17 +265,21 @@ def test_rules_that_take_nothing(
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ([], "checkpoints by object as often as costs less than 2% of the time, keeping the newest 2, and at the end"),
+        (
+            [],
+            "object-based checkpoints, as often as possible at under 2% of the run time, keeping the newest 2, and at"
+            " the end",
+        ),
         (["checkpoint.save=never"], "no checkpoint"),
-        (["checkpoint.save=end", "checkpoint.kind=name"], "checkpoints by name at the end"),
+        (["checkpoint.save=end", "checkpoint.kind=name"], "name-based checkpoints at the end"),
         (
             ["checkpoint.every_steps=1000", "checkpoint.keep=null", "checkpoint.incremental=4"],
-            "checkpoints by object every 1,000 steps, keeping all, and at the end, a whole one every 4",
+            "object-based checkpoints every 1,000 steps, keeping all, and at the end, a whole one every 4",
         ),
         (
             ["checkpoint.every_minutes=5", "checkpoint.keep_best=true"],
-            "checkpoints by object every 5 minutes, keeping the newest 2, and at the end, and that of the best"
-            " evaluation",
+            "object-based checkpoints every 5 minutes, keeping the newest 2, and at the end, and the checkpoint of the"
+            " best evaluation",
         ),
     ],
 )

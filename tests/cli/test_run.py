@@ -156,7 +156,7 @@ def test_a_signal_before_the_run_has_begun(
 
     monkeypatch.setattr(composition, "job", interrupted)
     assert commands.main(["run", "hydra.run.dir=here"]) == 130
-    assert "embexp: interrupted before the run has begun; nothing is written\n" in capsys.readouterr().err
+    assert "embexp: interrupted before the run started; nothing was written\n" in capsys.readouterr().err
     assert list(elsewhere.iterdir()) == []
 
 

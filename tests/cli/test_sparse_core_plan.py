@@ -138,16 +138,16 @@ def test_plan_shows_stacks_and_what_batches_bring(tmp_path: Path, capsys: pytest
     assert "SparseCores: 2 chips with 4 each" in found
     [line] = [line for line in found.splitlines() if line.startswith("item, user ")]
     assert line.split()[2:4] == ["192", "16"]
-    assert "enough for them: strategy.max_ids_per_table=" in found
+    assert "sufficient: strategy.max_ids_per_table=" in found
     assert "warning:" not in found
     few = shown(capsys, "--scan", *V2, cache, "strategy.max_ids_per_table=2", "strategy.max_unique_ids_per_table=1")
-    assert "warning: strategy.max_ids_per_table: batches bring more" in few
-    assert "warning: strategy.max_unique_ids_per_table: batches bring more" in few
+    assert "warning: strategy.max_ids_per_table: batches send more" in few
+    assert "warning: strategy.max_unique_ids_per_table: batches send more" in few
     assert " of 2 " in few
 
 
 def test_plan_without_data_and_of_a_tpu(capsys: pytest.CaptureFixture[str]) -> None:
     found = shown(capsys, V2[0].removesuffix("_simulator"), V2[1])
-    assert "SparseCores: 4 chips with 2 each (a TPU v6e-4; the TPU itself says what it has)" in found
-    assert "enough for them" not in found
+    assert "SparseCores: 4 chips with 2 each (assumed, those of a TPU v6e-4)" in found
+    assert "sufficient:" not in found
     assert "SparseCores" not in shown(capsys, V2[0])

@@ -24,7 +24,7 @@ def test_a_long_stage_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     for second in range(61):
         clock[0] = 100.0 + second
         shown("reading the data", 0.1 + second / 100)
-    shown("making vocabularies", None)
+    shown("building vocabularies", None)
     assert said.getvalue().splitlines() == [
         "reading the data",
         "reading the data 20%, 1:20 left",
@@ -33,7 +33,7 @@ def test_a_long_stage_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> 
         "reading the data 50%, 0:50 left",
         "reading the data 60%, 0:40 left",
         "reading the data 70%, 0:30 left",
-        "making vocabularies",
+        "building vocabularies",
     ]
 
 

@@ -303,7 +303,7 @@ def test_compare(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("compare", words, "other.vec", words) == 0
     out = capsys.readouterr().out
     assert out.startswith(
-        f"a  {words}\nb  other.vec\nc  {words}\n\n40 shared tokens; the 10 nearest of all are compared\n"
+        f"a  {words}\nb  other.vec\nc  {words}\n\n40 shared tokens; the 10 nearest neighbors of all are compared\n"
     )
     assert "are shared by two of the 3 sets, 95% interval" in out
     assert run("compare", words, "other.vec", "--sample", "20") == 0

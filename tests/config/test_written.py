@@ -118,4 +118,4 @@ def test_the_first_line_says_what_files_put_elsewhere(home: Path, capsys: pytest
     assert first("plan", "-m", *chosen, "seed=0,1") == sweep
     assert first("plan", "hydra.run.dir='~/x'") == f"writes    {home}/x"
     assert first("plan").startswith("writes    outputs/")
-    assert first("plan").endswith(", by the time of its start")
+    assert first("plan").endswith(", named after its start time")

@@ -84,7 +84,7 @@ def test_numbers_that_do_not_differ_make_one_bucket(tmp_path: Path) -> None:
         found.write(tmp_path / "age")
         assert Vocabulary.read(tmp_path / "age") == found
         [warning] = bucket_warnings({"ages": found, "others": BucketVocabulary((1.0,))})
-        assert warning.startswith("tables of a single bucket: ages: ")
+        assert warning.startswith("tables with a single bucket: ages: ")
 
 
 def test_they_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Columns that may restate the label: what each kind finds, what chance gives, and what a run and a plan say."""
+"""Columns that may leak the label: what each kind finds, what chance gives, and what a run and a plan say."""
 
 import itertools
 import math
@@ -203,7 +203,7 @@ def test_a_run_says_so_and_how_to_leave_the_columns_out(tmp_path: Path) -> None:
         (Kind.FILLED, ("refund",)),
         (Kind.INTERVAL, ("changed", "booked")),
     ]
-    assert prepared.leak_warnings == [line for line in prepared.warnings if "may restate" in line]
+    assert prepared.leak_warnings == [line for line in prepared.warnings if "may leak" in line]
     without = [
         ["~data.dense_features.refund", "~features.refunds", "~tables.refunds"],
         ["~data.dense_features.changed_age", "~features.month", "~tables.month"],

@@ -205,7 +205,7 @@ def test_heavy_tails_are_warned_of(name: str) -> None:
 @pytest.mark.parametrize("name", LARGE)
 def test_large_scales_are_warned_of(name: str) -> None:
     [warning] = warnings(LARGE[name])
-    assert warning.startswith("numeric columns of a large scale: price (mean ")
+    assert warning.startswith("numeric columns with a large scale: price (mean ")
     assert warning.endswith("; set data.dense_features.price.transform=standardize")
     assert warnings(LARGE[name], NumericColumn(missing=Fill.ZERO)) != []
     assert warnings(LARGE[name], NumericColumn(transform=Transform.QUANTILE)) == []

@@ -218,7 +218,7 @@ data = CSV(path=sys.argv[1], label="y", dense_features=("age",))
 scan(data, columns, cache=Path(sys.argv[2]), progress=die)
 """
 
-    @pytest.mark.parametrize("stage", ["reading the data", "dividing the examples", "making vocabularies"])
+    @pytest.mark.parametrize("stage", ["reading the data", "splitting the examples", "building vocabularies"])
     def test_a_killed_scan_leaves_nothing_that_is_read(self, file: Path, tmp_path: Path, stage: str) -> None:
         command = [sys.executable, "-c", self.KILLED, str(file), str(tmp_path / "cache"), stage]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL

@@ -56,7 +56,7 @@ def test_a_line_in_another_place_is_a_difference() -> None:
     found = differences.compare_metrics([LINES[1], LINES[0], *LINES[2:]], LINES)
     assert found.differences
     assert (found.different, found.only_a, found.only_b) == (0, 0, 0)
-    assert [str(each) for each in found.differences] == ["step 20, log: its line stands in another place"]
+    assert [str(each) for each in found.differences] == ["step 20, log: its line is in another place"]
 
 
 def test_nan_is_itself_and_the_sign_of_zero_counts() -> None:

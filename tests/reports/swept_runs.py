@@ -58,7 +58,7 @@ def sweep(
             write_json(folder / "spec.json", spec(method=method, optimizer=optimizer, rate=rate, dim=dim, seed=seed))
             (folder / "run.log").write_text(f"error: {REASON}\n")
         else:
-            status, reason = "skipped", "the same as job 0"
+            status, reason = "skipped", "duplicate of job 0"
         listed.append(
             {
                 "number": number,

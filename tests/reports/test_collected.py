@@ -50,12 +50,12 @@ def test_a_sweep_by_its_ledger(tmp_path: Path) -> None:
         (0, Status.COMPLETED, ""),
         (1, Status.FAILED, "ended by signal 9"),
         (2, Status.SKIPPED, "it can't be"),
-        (3, Status.COMPLETED, "the same as job 0"),
+        (3, Status.COMPLETED, "duplicate of job 0"),
         (4, Status.PLANNED, ""),
         (5, Status.INTERRUPTED, "it was killed; `embexp resume` continues it"),
         (6, Status.FAILED, f"its folder {tmp_path / 'gone'} is missing; {AGAIN}"),
         (7, Status.PRUNED, "worse than the median"),
-        (8, Status.FAILED, "the same as job 1: ended by signal 9"),
+        (8, Status.FAILED, "duplicate of job 1: ended by signal 9"),
     ]
     assert [each.same_as for each in found[:5]] == [None, None, None, 0, None]
     assert (found[3].metrics, found[3].name) == (found[0].metrics, "3")
@@ -109,7 +109,7 @@ def test_a_sweep_without_a_ledger_by_its_results(tmp_path: Path) -> None:
     run(tmp_path / "moved" / "0", spec(), validation={"rmse": 1.0})
     rows = [
         {"number": 0, "overrides": {"seed": "0"}, "status": "completed", "directory": "/gone/0", "seconds": 1.5},
-        {"number": 1, "overrides": {"seed": "0"}, "status": "skipped", "reason": "the same as job 0"},
+        {"number": 1, "overrides": {"seed": "0"}, "status": "skipped", "reason": "duplicate of job 0"},
         {"number": 2, "overrides": {"seed": "1"}, "status": "planned", "reason": "the sweep was interrupted"},
         "no job",
     ]

@@ -95,7 +95,7 @@ def test_points_wait_for_a_server_that_comes_back_and_one_warning_tells() -> Non
     queued.log(point(2))
     queued.close("completed", [])
     assert tracker.calls[-3:] == [("log", [1, 2]), ("artifacts", []), ("end", "completed")]
-    assert warnings == ["Recorder: the server is gone; the run goes on, and this is tried again"]
+    assert warnings == ["Recorder: the server is gone; the run continues, and this is tried again"]
 
 
 def test_what_is_missing_at_the_end_is_told_and_the_end_is_tried() -> None:
@@ -118,7 +118,7 @@ def test_a_tracker_that_hangs_does_not_hold_the_end_up() -> None:
     tracker.answers.clear()
     queued.close("completed", [])
     tracker.answers.set()
-    assert warnings == ["Recorder: no answer within 0.05 s; the end of the run is not there"]
+    assert warnings == ["Recorder: no answer within 0.05 s; the end of the run is missing there"]
 
 
 def test_a_tracker_that_cannot_be_started_is_an_error() -> None:
@@ -134,7 +134,7 @@ def test_a_run_goes_on_without_a_tracker_that_cannot_be_started(tmp_path: Path) 
     tracking.start(Queued(tracker, tracking.warn), RUN, OnError.CONTINUE)
     tracking.logged(1, 0.5, None)
     tracking.close()
-    assert tracking.warnings == ["Recorder can't be reached: the server is gone; the run goes on without it"]
+    assert tracking.warnings == ["Recorder can't be reached: the server is gone; the run continues without it"]
 
 
 def test_a_direct_tracker_is_not_called_after_a_failure() -> None:

@@ -115,7 +115,7 @@ def test_what_a_search_has_left_out_is_told(tmp_path: Path) -> None:
     content = swept_runs.a_search(sweep) | {"n_trials": 20, "left_out": 18, "ended": "its budget of 2h is spent"}
     swept_runs.write_json(sweep / "search.json", content)
     found = report(sweep)
-    assert found.notes[0] == "the search ended with 2 of 20 trials, 18 are left out: its budget of 2h is spent"
+    assert found.notes[0] == "the search ended with 2 of 20 trials, without the other 18: its budget of 2h is spent"
     [written] = json.loads(written_json(found))["searches"]
     assert (written["left_out"], written["trials"]) == (18, content["trials"])
 

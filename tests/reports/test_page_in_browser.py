@@ -233,7 +233,7 @@ def test_where_a_search_went(browser: webdriver.Chrome, tmp_path: Path) -> None:
     assert drawn(0) == [[job + 1, min(mae[: job + 1])] for job in range(12)]  # in minutes
     assert drawn(1) == [0.3, 0.7]
     text = browser.find_element(By.ID, "history").text
-    assert "Left out, as fewer than 10 trials with results have them: optimizer.learning_rate." in text
+    assert "Left out because fewer than 10 trials with results have them: optimizer.learning_rate." in text
     slices = [[point["value"] for point in drawn(chart)] for chart in (2, 3, 4)]
     for (key, number), found in zip(
         (("optimizer", str), ("tables.item.dim", int), ("optimizer.learning_rate", float)), slices, strict=True

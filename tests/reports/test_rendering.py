@@ -33,7 +33,10 @@ def test_runs_and_settings_over_seeds(tmp_path: Path) -> None:
     assert lines[10].split()[:2] == ["sgd", "3"]
     assert "+0.1167" in lines[10]
     assert lines[12] == "* best by validation rmse (lower is better)"
-    assert lines[13] == "interval (Student's t), difference to the reference, and p: of test rmse; p by a paired t-test"
+    assert (
+        lines[13]
+        == "interval (Student's t), difference from the reference, and p: of test rmse; p comes from a paired t-test"
+    )
 
 
 def test_what_has_no_results_stands_below(tmp_path: Path) -> None:
@@ -103,7 +106,7 @@ def test_many_causes_are_not_all_listed(tmp_path: Path) -> None:
     ledger(tmp_path, [{"state": "pruned", "reason": f"worse at step {step}"} for step in range(20)])
     lines = printed(report(tmp_path))
     assert lines[:2] == ["job 0 pruned: worse at step 0", "job 1 pruned: worse at step 1"]
-    assert lines[-1] == "8 jobs (12, 13, 14, 15, 16, 17, 18, 19) pruned for other reasons; --csv FILE has them"
+    assert lines[-1] == "8 jobs (12, 13, 14, 15, 16, 17, 18, 19) pruned for other reasons; --csv FILE lists them"
     assert len(lines) == 13
 
 

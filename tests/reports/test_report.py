@@ -176,7 +176,7 @@ class TestGroups:
     def test_two_repetitions_have_no_interval_and_a_line_says_why(self, tmp_path: Path) -> None:
         two = report(sweep(tmp_path / "two", optimizers={"sgd": SGD[:2], "adam": ADAM[:2]}))
         assert "95% interval" not in [column.heading for column in setting_columns(two)]
-        assert "only 2 repetitions: fewer than 3 say next to nothing of a difference, and have no interval" in str(two)
+        assert "only 2 repetitions: fewer than 3 say almost nothing about a difference, and get no interval" in str(two)
         three = report(sweep(tmp_path / "three", optimizers={"sgd": SGD, "adam": ADAM}))
         assert "95% interval" in [column.heading for column in setting_columns(three)]
         assert "interval (Student's t)" in str(three)
@@ -358,7 +358,7 @@ def test_runs_on_other_data_are_ranked_apart_and_not_averaged(tmp_path: Path) ->
     found = report(tmp_path)
     [note] = [note for note in found.notes if "other data" in note]
     assert note == (
-        "4 runs (4, 5, 6, 7) were evaluated on other data than 4 runs (0, 1, 2, 3), and so not ranked with them:"
+        "4 runs (4, 5, 6, 7) were evaluated on different data from 4 runs (0, 1, 2, 3), and not ranked with them:"
         " the content of the data (digest bbbbbbbb, not aaaaaaaa)"
     )
     assert [row["run"] for row in found if row["best"]] == ["0", "4"]
@@ -373,7 +373,7 @@ def test_runs_on_other_data_are_ranked_apart_and_not_averaged(tmp_path: Path) ->
         (True, True, True), (False, False, False), (True, True, True), (False, False, False),
     ]  # fmt: skip
     assert str(found).count("reference") == 3  # one of each data, and the line that says what it is
-    assert "on each data" in str(found)
+    assert "for each data set" in str(found)
     assert [row["data_digest"][:2] for row in found] == ["aa"] * 4 + ["bb"] * 4
     page = of_runs(found.records, notes=found.notes)
     assert [each["data"] for each in page["runs"]] == [0] * 4 + [1] * 4

@@ -79,7 +79,7 @@ def test_a_baseline_is_shown_beside_the_metrics_of_its_split(tmp_path: Path) -> 
     [
         ({"used": ["moves", "rows"], "missing": None}, "moves, rows"),
         ({"used": [], "missing": "no C++ compiler"}, "none: no C++ compiler; TensorFlow's own are slower"),
-        ({"used": [], "missing": None}, "none: this run's tables and model have none"),
+        ({"used": [], "missing": None}, "none: none of them apply to this run"),
     ],
 )
 def test_the_fused_operations_that_were_used_are_named(tmp_path: Path, operations: dict[str, Any], line: str) -> None:

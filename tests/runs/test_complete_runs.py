@@ -113,7 +113,7 @@ def test_killed_after_its_summary(
     assert inventory.read(directory) is None
     monkeypatch.setattr(single, "complete", lambda *_, **__: pytest.fail("it is trained again"))
     embexp.resume(directory)
-    assert "was killed before its last file: completing its files" in capsys.readouterr().out
+    assert "was killed before it wrote its last file: completing its files" in capsys.readouterr().out
     assert (directory / "summary.json").read_bytes() == summary
     assert names(directory) == names(whole)
     assert values(directory / "events") == values(whole / "events")

@@ -233,7 +233,7 @@ def test_a_chain_is_shown_and_checked(folder: Path, tmp_path: Path, capsys: pyte
     assert f"parent: {tmp_path / 'first'} has files that were changed" in capsys.readouterr().out
     (tmp_path / "first/inventory.json").write_text("{}")
     assert main(["verify", str(tmp_path / "third")]) == 1
-    assert "is another run by now" in capsys.readouterr().out
+    assert "is now a different run" in capsys.readouterr().out
     (tmp_path / "second").rename(tmp_path / "elsewhere")
     assert main(["verify", str(tmp_path / "third")]) == 2  # its rows can't be read again
     assert f"parent: {tmp_path / 'second'} is gone" in capsys.readouterr().out

@@ -295,7 +295,7 @@ def test_pretrained_rows_are_all_that_the_checkpoint_has(
     assert {name: found["item"][name] for name in item} == item
     assert found["user"]["rows_dropped"] == 0
     assert json.loads((second / "coverage.json").read_text())["tables"]["item"]["rows_dropped"] == before - 5
-    dropped = f"16 of the 21 rows of {first} are dropped: no token of this run's vocabulary is theirs"
+    dropped = f"16 of the 21 rows of {first} are dropped: their tokens are not in this run's vocabulary"
     assert f"tables.item, tables.item_bias: {dropped}" in summary["warnings"]
     spec = world.spec("more", "pretrained=checkpoint", f"pretrained.path={first}")
     run_plan.show(spec, terminal.console(), scan=True, trace=False)
@@ -325,9 +325,9 @@ def test_another_table_and_another_optimizer(world: World, first: Path) -> None:
     # Of so few ratings it may learn nothing.
     assert [line for line in summary["warnings"] if "constant" not in line] == [
         "tables.item, tables.user_bias, tables.item_bias: the checkpoint's optimizer is adam: its slots momenta,"
-        " velocities are ignored; those of adagrad, accumulators, begin at their initial values",
-        f"tables.item, tables.item_bias: 16 of the 21 rows of {first} are dropped: no token of this run's vocabulary is"
-        " theirs",
+        " velocities are ignored; those of adagrad, accumulators, start from their initial values",
+        f"tables.item, tables.item_bias: 16 of the 21 rows of {first} are dropped: their tokens are not in this"
+        " run's vocabulary",
         "dense_optimizer: begins afresh, as the checkpoint's slots are of another kind of optimizer",
     ]
     old, _ = grown(first, second)

@@ -59,8 +59,8 @@ def test_a_run_stops_where_nothing_can_improve(folder: Path, tmp_path: Path) -> 
     assert (summary["status"], summary["stopped_by"]) == ("stopped_early", "perfect")
     assert summary["steps"] == 8 * len(values)  # of 480 examples each epoch
     assert [leak["kind"] for leak in summary["leaks"]] == ["filled"]
-    [told] = [warning for warning in summary["warnings"] if "the training stopped" in warning]
-    assert told.endswith("a column may restate it: refund")
+    [told] = [warning for warning in summary["warnings"] if "training stopped" in warning]
+    assert told.endswith("a column may leak it: refund")
 
 
 def test_the_best_value_of_a_metric(folder: Path) -> None:

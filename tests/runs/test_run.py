@@ -111,8 +111,8 @@ def test_a_run_leaves_everything_that_is_promised(clicks_run: single.RunResult) 
 def test_what_takes_long_after_the_data_is_a_stage_of_its_own(cache: Path, tmp_path: Path) -> None:
     stages: list[str] = []
     single.run(spec_of(cache, "train.steps=2"), tmp_path, Observer(progress=lambda stage, done: stages.append(stage)))
-    of_the_end = ["writing the checkpoint", "evaluating", "drawing the plots"]
-    assert list(dict.fromkeys(stages))[-4:] == ["making the tables", *of_the_end]
+    of_the_end = ["writing the checkpoint", "evaluating", "drawing plots"]
+    assert list(dict.fromkeys(stages))[-4:] == ["creating the tables", *of_the_end]
 
 
 def test_each_part_of_a_long_run_has_a_name(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +132,9 @@ def test_each_part_of_a_long_run_has_a_name(cache: Path, tmp_path: Path, monkeyp
     )
     found = list(dict.fromkeys(stages))
     for some in (
-        ["making the tables", "hashing rows", "tracing the training step"],
-        ["evaluating", "computing intervals of the metrics", "fitting logistic regression to compare with"],
-        ["comparing rows", "computing digests of the tables", "drawing the plots"],
+        ["creating the tables", "hashing rows", "tracing the training step"],
+        ["evaluating", "computing confidence intervals", "fitting logistic regression as a baseline"],
+        ["comparing rows", "computing digests of the tables", "drawing plots"],
     ):
         assert [stage for stage in found if stage in some] == some
 

@@ -98,7 +98,7 @@ def test_the_last_save_is_finished_and_the_run_goes_on_from_it(
     with monkeypatch.context() as patch:
         patch.setattr(saving.RunSaver, "keep_final", keep_final)
         assert commands.main(words) == 143
-    assert capsys.readouterr().err.endswith(f"interrupted; to go on: embexp resume {run}\n")
+    assert capsys.readouterr().err.endswith(f"interrupted; to continue: embexp resume {run}\n")
     store.check_content(run / "checkpoints" / "final")
     assert not (run / "summary.json").exists()
     assert (run / "run.log").read_text().endswith("interrupted by SIGTERM\n")
@@ -114,7 +114,7 @@ def test_a_run_that_is_left_while_tensorflow_is_loaded_can_go_on(
     monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit, match="143"):
         commands.main(["run", *DATA, "train.steps=7", f"output.cache={folder}/cache", f"hydra.run.dir={tmp_path}/run"])
-    assert capfd.readouterr().err.endswith(f"interrupted; to go on: embexp resume {tmp_path}/run\n")
+    assert capfd.readouterr().err.endswith(f"interrupted; to continue: embexp resume {tmp_path}/run\n")
 
 
 def test_the_summary_and_the_plots_are_finished(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,9 +85,9 @@ def test_the_plan_of_a_run_has_its_time(
     lines = capsys.readouterr().out.splitlines()
     length, step, validation, test, estimate = (line for line in lines if line.split(" ")[0] in LABELS)
     assert length == (
-        "length    800 examples for training, 100 for validation, 100 for test; 10 steps, 3.125 in an epoch"
+        "length    800 examples for training, 100 for validation, 100 for test; 10 steps, 3.125 per epoch"
     )
-    assert re.fullmatch(r"step      .* ms \(the middle half .*; \d steps? timed\)", step)
+    assert re.fullmatch(r"step      .* ms \(interquartile range .*; \d steps? timed\)", step)
     assert re.fullmatch(r"evaluate  validation: .* s, 3 times", validation)
     assert re.fullmatch(r"evaluate  test: .* s, at the end", test)
     assert re.match(r"time      about 0:\d\d \(± \d+% for the steps\): .* for 10 steps, ", estimate)

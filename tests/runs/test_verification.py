@@ -165,7 +165,7 @@ def test_without_an_inventory_only_the_repetition_decides(
     words = ["verify", str(copy), "--allow-code", FUNCTION]
     assert commands.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "record: no inventory.json, so changes of its files are not known"
+    assert lines[0] == "record: no inventory.json, so changed files can't be detected"
     assert any(line.startswith("repeated: identical: ") for line in lines)
     summary = json.loads((copy / "summary.json").read_text())
     summary["metrics"]["test"]["auc"] += 1e-3

@@ -141,7 +141,7 @@ class TestAdd:
         before = processes()
         capsys.readouterr()
         assert changes.add(S, ["seed=2,3"], command=command)
-        assert f"2 jobs are added to the sweep in {S.absolute()}; 2 are there already" in capsys.readouterr().out
+        assert f"2 jobs are added to the sweep in {S.absolute()}; 2 are already there" in capsys.readouterr().out
         with Ledger(S) as opened:
             added = [(job.number, job.settings["model"], job.settings["seed"]) for job in opened.jobs()][4:]
             assert added == [(4, "mlp", "3"), (5, "dlrm", "3")]
@@ -205,7 +205,7 @@ class TestRerun:
         capsys.readouterr()
         assert not changes.rerun(S, [0, 3, 0], command=command)
         aside = Path("s/.earlier/0").absolute()
-        assert f"what they had is in {aside}, " in capsys.readouterr().out
+        assert f"their earlier files are in {aside}, " in capsys.readouterr().out
         assert (aside / "mine.txt").read_text() == "notes"
         assert not Path("s/0/mine.txt").exists()
         after = processes()
@@ -257,7 +257,7 @@ class TestForget:
         capsys.readouterr()
         changes.forget(S, [3, 1])
         out = capsys.readouterr().out
-        assert "2 jobs are taken out of the sweep" in out
+        assert "2 jobs are removed from the sweep" in out
         assert f"their folders stay: {Path('s/3').absolute()}, {Path('s/1').absolute()}" in out
         assert written() == [0, 2]
         assert Path("s/3/summary.json").is_file()

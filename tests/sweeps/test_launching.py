@@ -110,10 +110,8 @@ def test_a_crash_is_tried_again_and_an_error_is_not(command: Command, capsys: py
     assert rows() == [("completed", 2), ("failed", 1), ("failed", 3)]
     assert reasons()[2] == "ended by signal 9 (out of memory?)"
     out = capsys.readouterr().out
-    assert (
-        "job 0 of 3 crashed: exit status 3; the last line of its log: seed 104 model dlrm; it goes on (attempt 2 of 3)"
-        in out
-    )
+    crashed = "job 0 of 3 crashed: exit status 3; the last line of its log: seed 104 model dlrm"
+    assert f"{crashed}; it continues (attempt 2 of 3)" in out
 
 
 def test_a_time_limit_ends_a_job_and_no_other(command: Command) -> None:
@@ -127,7 +125,7 @@ def test_identical_errors_end_the_sweep(command: Command, capsys: pytest.Capture
     assert not run(command, *words)
     assert [state for state, _ in rows()] == ["failed", "failed", *["planned"] * 4]
     assert reasons()[2] == "2 jobs failed with the same error (hydra.launcher.stop_after)"
-    assert "no others are started" in capsys.readouterr().out
+    assert "no more jobs are started" in capsys.readouterr().out
     assert run(command, *words) is False  # which goes on, and stays away from what has failed
     assert [state for state, _ in rows()] == ["failed", "failed", "completed", "completed", "failed", "failed"]
 
@@ -309,7 +307,7 @@ def test_a_job_that_another_process_runs_is_waited_for(
         assert run(spy, "seed=1,2,3", "hydra.launcher.jobs=3")
         thread.join()
     assert (started, rows()) == ([2, 1], [("completed", 0), ("completed", 1), ("completed", 1)])
-    assert "job 1 is run by another process: this waits for it" in capsys.readouterr().out
+    assert "job 1 is running in another process: waiting for it" in capsys.readouterr().out
 
 
 def test_a_job_whose_folder_is_taken_while_it_starts_is_waited_for(command: Command) -> None:
@@ -335,7 +333,7 @@ def test_a_sweep_is_cancelled(command: Command, capsys: pytest.CaptureFixture[st
     assert reasons() == ["", "", "the sweep was cancelled", "the sweep was cancelled"]
     assert json.loads(Path("s/1/summary.json").read_text())["status"] == "interrupted"  # it has saved what is trained
     out = capsys.readouterr().out
-    assert "the process of the sweep ends its jobs: 1 running" in out
+    assert "the sweep's process is stopping its jobs: 1 running" in out
     assert f"1 job cancelled; `embexp resume {Path('s').absolute()}` continues the sweep" in out
     assert "job 1 cancelled [seed=103]" in out
     assert not run(command, "seed=1,103,2,3", "hydra.launcher.timeout_minutes=0.02")
@@ -431,9 +429,9 @@ def test_a_plan_shows_what_is_run(capsys: pytest.CaptureFixture[str], elsewhere:
         "1 mlp 1",
         "2 dlrm 0",
         "3 dlrm 1",
-        "4 mlp 1 the same as job 1: not run again",
+        "4 mlp 1 duplicate of job 1, not run again",
         "5 mlp 2 skipped: excluded by sweep.exclude: model=mlp seed=2",
-        "6 dlrm 1 the same as job 3: not run again",
+        "6 dlrm 1 duplicate of job 3, not run again",
         "7 dlrm 2",
     ]
     assert lines[10] == "5 of 8 jobs would run; the first:"

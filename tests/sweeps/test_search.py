@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.fields.columns.tasks import BINARY
 from embexp.reports.record import Status
+from embexp.specs.running import SearchSettings
 from embexp.specs.tasks import objectives
 from embexp.sweeps import space as spaces
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.search import Search, TrialJobs, search_setting_faults
-from embexp.sweeps.settings import SearchSettings, checked_search_settings
+from embexp.sweeps.settings import checked_search_settings
 from embexp.sweeps.study import Study, run
 
 SPACE = ("x=interval(-2,2)", "y=tag(log,interval(0.01,1))", "m=a,b", "seed=3")
@@ -365,7 +366,7 @@ def test_what_cannot_run_is_not_tried_and_does_not_count(tmp_path: Path) -> None
     assert {job.overrides["m"] for job in few.done.values()} == {"a", "c"}
     content = json.loads((tmp_path / "small" / "search.json").read_text())
     assert content["left_out"] == 4
-    assert content["ended"].startswith("the 3 combinations of its space are tried, but for those that can't run")
+    assert content["ended"].startswith("the 3 combinations of its space are tried, except those that can't run")
 
 
 def test_a_search_ends_with_its_budget_over_all_sessions(tmp_path: Path) -> None:
@@ -376,7 +377,7 @@ def test_a_search_ends_with_its_budget_over_all_sessions(tmp_path: Path) -> None
         content = json.loads((tmp_path / "search.json").read_text())
         assert content["left_out"] == 12 - done
         assert content["ended"] == (f"its budget of {budget} is spent; " * (done < 12)) + (
-            "a larger hydra.sweeper.budget continues it" * (done < 12)
+            "to continue, set a larger hydra.sweeper.budget" * (done < 12)
         )
     assert [each["seconds"] for each in content["trials"]] == [10.0 * number for number in range(1, 13)]
 

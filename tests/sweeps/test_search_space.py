@@ -174,7 +174,7 @@ def test_overrides_decide_conditions() -> None:
         ("optimizer.momentum", ()),
         ("optimizer.learning_rate", ()),
     ]
-    assert found.notes == ("not searched: optimizer.learning_rate, which is for optimizer=adam",)
+    assert found.notes == ("not searched: optimizer.learning_rate, which applies only to optimizer=adam",)
     narrowed = conditional(OPTIMIZERS, "optimizer=adam,ftrl", "optimizer.learning_rate=0.1,0.2")
     assert [each.described for each in narrowed.parameters] == [
         "optimizer: adam, ftrl",

@@ -59,7 +59,10 @@ def test_the_same_command_again_runs_nothing_and_more_trials_run_the_rest(
     assert sweep([*words, "hydra.sweeper.n_trials=8"], command=command)
     assert "continuing the search" in (out := capsys.readouterr().out)
     assert out.count(" started") == 2
-    assert "note: the search ended with 5 of 8 trials, 3 are left out: the 6 combinations of its space are tried" in out
+    assert (
+        "note: the search ended with 5 of 8 trials, without the other 3: the 6 combinations of its space are tried"
+        in out
+    )
     assert searched()["trials"][:3] == before
     with Ledger(Path("s")) as ledger:
         jobs = ledger.jobs()

@@ -81,7 +81,7 @@ def test_what_a_killed_sweep_has_queued_is_waited_for(state: Path, tmp_path: Pat
 
     threading.Thread(target=go, daemon=True).start()
     printed = finish(sweep, made)
-    assert "1 running, 1 queued already: this waits for them" in printed
+    assert "1 running, 1 queued already: waiting for them" in printed
     assert "job 1 started on " in printed
     assert states(sweep) == [("completed", 1), ("completed", 1)]
     assert [len(log(sweep, number)) for number in (0, 1)] == [1, 1]
@@ -125,7 +125,7 @@ def test_a_sweep_at_work_is_cancelled_and_resumed(
     assert states(sweep) == [("cancelled", 1), ("cancelled", 0)]
     for line in ("Slurm has queued 2 jobs: 101_0 to 101_1", "job 0 started on ", "2 jobs (0, 1) cancelled"):
         assert line in printed[0]
-    assert "the process of the sweep ends its jobs: 1 running, 1 queued" in capsys.readouterr().out
+    assert "the sweep's process is stopping its jobs: 1 running, 1 queued" in capsys.readouterr().out
     assert [task["state"] for task in fake_slurm.tasks(state).values()][1] == "CANCELLED"
     assert not (sweep / "1").exists()
     (sweep / "go").touch()

@@ -83,12 +83,12 @@ def test_a_failure_does_not_stop_the_others_and_is_explained(
 def test_doubles_run_once_and_show_the_result(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert not sweep(["seed=1,2,1,100,100", "hydra.sweep.dir=s"], command=command)
     assert [(job["status"], job["reason"]) for job in jobs()] == [
-        ("completed", ""), ("completed", ""), ("completed", "the same as job 0"),
-        ("failed", BAD_LUCK), ("failed", f"the same as job 3: {BAD_LUCK}"),
+        ("completed", ""), ("completed", ""), ("completed", "duplicate of job 0"),
+        ("failed", BAD_LUCK), ("failed", f"duplicate of job 3: {BAD_LUCK}"),
     ]  # fmt: skip
     assert jobs()[2]["same_as"] == 0
     assert not Path("s/2").exists()
-    assert "job 2 of 5 is the same as job 0, and not run again" in capsys.readouterr().out
+    assert "job 2 of 5 duplicates job 0 and is not run again" in capsys.readouterr().out
 
 
 def test_impossible_jobs_are_told_before_the_first_and_skipped(

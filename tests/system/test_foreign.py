@@ -9,7 +9,8 @@ import pytest
 
 from embexp.cli import commands
 from embexp.reports import mlflow
-from embexp.sweeps.settings import SearchSettings
+from embexp.specs.running import SearchSettings
+from embexp.sweeps.settings import storage_rule
 from embexp.system import files
 
 
@@ -67,7 +68,7 @@ def test_a_record_has_no_database_of_somebody_else_opened(here: Path) -> None:
     before = content(here)
     with pytest.raises(ValueError, match="something else"):
         mlflow.connect("sqlite:///theirs.db")
-    assert "studies" in SearchSettings(storage="theirs.db").storage_rule(here)
+    assert "studies" in storage_rule(SearchSettings(storage="theirs.db"), here)
     assert content(here) == before
 
 

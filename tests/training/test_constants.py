@@ -110,7 +110,7 @@ def test_the_warning_has_figures_and_the_remedy() -> None:
     found, constant = {"rmse": 1.1257, "loss": 1.2672}, {"rmse": 1.126, "loss": 1.2679}
     line = warning(REGRESSION, found, constant)
     assert line is not None
-    assert "validation rmse 1.1257 (1.1260), in brackets that of the mean of the training labels" in line
+    assert "validation rmse 1.1257 (1.1260), in brackets the mean of the training labels" in line
     assert "the model has hardly learned" in line
     assert "optimizer.learning_rate, now 0.001" in line
     assert "hardly learned" in str(warning(REGRESSION, found, constant, train=0.97))  # of a few thousand examples
@@ -119,7 +119,7 @@ def test_the_warning_has_figures_and_the_remedy() -> None:
     assert "try another learning rate" in unknown
     by_heart = warning(REGRESSION, found, constant, train=0.5)
     assert by_heart is not None
-    assert "learned its examples by heart. Set train.early_stopping.patience" in by_heart
+    assert "the model is overfitted. Set train.early_stopping.patience" in by_heart
 
 
 @given(st.floats(0, 10), st.floats(0.01, 10))
@@ -180,8 +180,8 @@ def test_a_metric_that_early_stopping_left_worse_than_a_constant_is_named() -> N
     constant = {split: {"accuracy": 0.6, "log_loss": 0.67, "loss": 0.67} for split in ("train", "validation", "test")}
     good, sure = {"accuracy": 0.8, "log_loss": 0.5}, {"accuracy": 0.8, "log_loss": 0.9, "loss": 0.9}
     line = (
-        "early stopping kept the values that are best for accuracy, by which log_loss is worse than a constant: to keep"
-        " those that are best for log_loss, set train.early_stopping.metric=log_loss"
+        "early stopping kept the model with the best accuracy, whose log_loss is worse than a constant's: to keep"
+        " the one with the best log_loss, set train.early_stopping.metric=log_loss"
     )
     for found in ({"validation": good, "test": sure}, {"validation": sure, "test": good}, {"test": sure}):
         assert baseline.stopped_by_another("accuracy", found, constant) == [line]

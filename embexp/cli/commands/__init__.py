@@ -27,26 +27,26 @@ _EXPLAINED = 3
 
 COMMANDS = {
     "run": "Runs an experiment, or a sweep over several (-m).",
-    "plan": "Shows what a run would do: tables and their bytes, settings without effect, the jobs of a sweep.",
-    "continue": "Goes on from a finished run on other data: new tokens get rows, and nothing else changes its meaning.",
-    "new": "Looks at a file and writes a first experiment for it.",
-    "resume": "Completes a run, or a sweep, that was interrupted or killed, or trains a run longer.",
-    "sweep": "Cancels the jobs of a sweep, here or on a cluster.",
-    "report": "Compares runs and sweeps: a table, and a page to browse them.",
-    "verify": "Repeats a finished run from its record, and compares the results bit for bit.",
-    "check": "Runs experiments, or takes finished runs, and checks what they claim of their results.",
-    "diff": "Shows what differs between two runs: specs, circumstances, metrics, rows of tables.",
-    "compare": "Compares finished runs on the same examples: differences, their intervals, and tests.",
-    "evaluate": "Evaluates a finished run on its own or on other data.",
-    "predict": "Writes the predictions of a finished run for a file.",
+    "plan": "Shows what a run would do: the size of each table, settings without effect, the jobs of a sweep.",
+    "continue": "Continues training a finished run on new data: new tokens get rows, existing rows keep their tokens.",
+    "new": "Inspects a data file and writes a first experiment for it.",
+    "resume": "Completes an interrupted run or sweep, or trains a finished run longer.",
+    "sweep": "Cancels, adds, repeats and removes the jobs of a sweep, on this machine or on a cluster.",
+    "report": "Compares runs and sweeps in a table and on an HTML page.",
+    "verify": "Repeats a finished run from its record and compares the results bit for bit.",
+    "check": "Checks claimed results, of finished runs or of experiments that it runs first.",
+    "diff": "Shows what differs between two runs: specs, environments, metrics, table rows.",
+    "compare": "Compares finished runs on the same examples, with confidence intervals and significance tests.",
+    "evaluate": "Evaluates a finished run on its own data or on another file.",
+    "predict": "Writes a finished run's predictions for a file.",
     **{name: does for field in fields() for name, (does, _) in field.commands.items()},
-    "export": "Writes a finished run for other programs: a SavedModel, or its tables in files.",
-    "checkpoint": "Lists, compares, draws and converts checkpoints, and grows them to a longer vocabulary.",
-    "vectors": "Inspects, converts, evaluates and compares vectors, and finds the nearest rows of a token.",
-    "fetch": "Lists public data sets, and fetches them by name.",
+    "export": "Exports a finished run for other programs, as a SavedModel or as files of vectors.",
+    "checkpoint": "Lists, compares, draws and converts checkpoints, and extends them to a larger vocabulary.",
+    "vectors": "Inspects, converts, evaluates and compares vectors, and finds the nearest neighbors of a token.",
+    "fetch": "Lists public data sets and downloads them by name.",
     "keys": "Explains the keys of the config: type, default, allowed values, meaning.",
     "schema": "Prints a JSON schema of the YAML files, for editors.",
-    "completion": "Prints the script for completing command lines in a shell.",
+    "completion": "Prints a completion script for your shell.",
 }
 _OF_FINISHED_RUNS = ("evaluate", "predict")
 _MODULES = {"continue": "continuing"}
@@ -62,8 +62,8 @@ usage: embexp COMMAND …
 commands
 {commands}
 
-    embexp run                                                       Runs a first experiment, which needs no files.
-    embexp run experiment=movielens data.fetch=ml-100k               Runs another one, on data that it fetches.
+    embexp run                                                       Runs the default experiment, which needs no files.
+    embexp run experiment=movielens data.fetch=ml-100k               Downloads MovieLens and runs an experiment on it.
     embexp run -m optimizer=adagrad,adam seed=0,1                    Sweeps over all four combinations.
     embexp plan experiment=movielens data.fetch=ml-100k              Shows what that run would do.
     embexp COMMAND --help                                            Shows the help of a command.

@@ -29,30 +29,33 @@ if TYPE_CHECKING:
 HELP = """\
 usage: embexp check DIR|EXPERIMENT… [OVERRIDES] [--out DIR] [--json] [--config-dir DIR] [--allow-code M:F]
 
-Checks what experiments claim of their results with `expect`, such as
+Checks results against the claims that an experiment makes under `expect`, such as
 `expect: {test.auc: {value: 0.928, within: 0.005, source: "Table 2"}}`.
 
-Of a directory, checks the recorded results of the finished runs and sweeps in it, against what each has recorded; a run
-that has recorded no claims is checked against those of its experiment as its YAML is now. Nothing is trained.
+If you give a directory, all finished runs and sweeps in it are checked against the claims that they recorded. A run
+without recorded claims is checked against the current YAML of its experiment. Nothing is trained.
 
-An experiment is run first, in a folder of its name in --out. 'published/*' stands for all that match, here the figures
-of docs/benchmarks.md; the environment variable EMBEXP_DATA names the folder of their data. Overrides are those of
-`embexp run`, for all the experiments: train.steps=100, data.path=FILE. An experiment with seeds=3, or with hydra.mode:
-MULTIRUN, is run as a sweep, and the mean over its seeds and folds counts.
+If you give an experiment, it is run first, in a folder of the same name inside --out. A pattern such as 'published/*'
+selects all experiments that match; these are the figures in docs/benchmarks.md. Set the environment variable
+EMBEXP_DATA to the folder of their data. Overrides work as in `embexp run` and apply to all experiments:
+train.steps=100, data.path=FILE. An experiment with seeds=3 or hydra.mode: MULTIRUN is run as a sweep, and the mean over
+its seeds and folds is checked.
 
-What can't be checked, as its data can't be had or its run has failed, is listed with the reason.
+If a claim can't be checked because the data is missing or the run failed, it is listed with the reason.
 
-    --out DIR              the folder of the runs (default: outputs/DATE/TIME_check). With the same one, a check that
-                           was killed goes on: complete runs are kept, others are resumed
-    --json                 one JSON object on the standard output; what the runs say goes to the standard error
-    -cd, --config-dir DIR  adds a folder of your own configs, which take precedence over shipped ones
-    -cp, --config-path DIR, -cn, --config-name N, --allow-code M:F   as of `embexp run`
+    --out DIR              Sets the folder of the runs (default: outputs/DATE/TIME_check). If a check was killed, repeat
+                           it with the same folder: complete runs are kept, and the others are resumed.
+    --json                 Prints one JSON object to standard output. Output of the runs goes to standard error.
+    -cd, --config-dir DIR  Adds a folder of your own configs, which take precedence over the shipped ones.
+    -cp, --config-path DIR, -cn, --config-name N, --allow-code M:F
+                           Work as in `embexp run`.
 
     embexp check outputs/2026-01-31/12-00-00
     embexp check published/umls published/wn18rr --out checked
     EMBEXP_DATA=~/data embexp check 'published/*' --out checked
 
-exit status: 0 all claims are met, 1 one is not met, or can't be checked, 2 the config or the command line is invalid
+The exit status is 0 if all claims hold, 1 if one fails or can't be checked, and 2 if the config or the command line is
+invalid.
 """
 
 _OURS = ("experiment", "hydra.run.dir", "hydra.sweep.dir", "output.existing")
@@ -183,7 +186,7 @@ def _run(experiment: _Experiment, command: str, out: Path, options: argparse.Nam
         return claims.checked(collected.collect([experiment.directory]), experiment.spec.expect)
     except KeyboardInterrupt as error:
         again = command if options.out else f"{command} --out {shlex.quote(str(out))}"
-        error.args = (f"interrupted; to go on: {again}",)
+        error.args = (f"interrupted; to continue: {again}",)
         raise
     except ConfigError as error:
         why = "; ".join(f"{fault.path} = {fault.value}: {fault.rule}" for fault in error.faults)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from embexp.vectors.pretrained.growth import TableGrowth
 
 SUBCOMMANDS = {
-    "list": "Lists the keys of a checkpoint of any program: shapes, types, bytes.",
-    "diff": "Shows what differs between two checkpoints, how far values moved, and the rows that moved most.",
-    "convert": "Converts a name-based checkpoint to an object-based one, or the reverse.",
-    "graph": "Draws the objects in a checkpoint and the edges between them.",
-    "grow": "Writes a checkpoint for a longer vocabulary: rows and slots are matched by token, new rows filled.",
+    "list": "Lists the keys of any TensorFlow or Keras checkpoint, with shape, type and size.",
+    "diff": "Shows what differs between two checkpoints, how far values moved, and which rows moved most.",
+    "convert": "Converts a checkpoint from name-based to object-based, or back.",
+    "graph": "Draws the objects in a checkpoint and their dependencies.",
+    "grow": "Writes a checkpoint for a larger vocabulary: rows and slots are matched by token.",
 }
 
 HELP = """\
@@ -42,15 +42,19 @@ commands
 LIST_HELP = """\
 usage: embexp checkpoint list PATH [--values] [--verify] [--json]
 
-Lists the keys of a checkpoint with shape, type and bytes: tables, slots, dense part, optimizer. No values are read.
+Lists the keys of a checkpoint with shape, type and size: tables, slots, dense part, optimizer. No values are read.
 
-PATH is the directory of a run (its final checkpoint, else the newest); the prefix, the folder or the .index file of a
-TensorFlow checkpoint, object-based or name-based; a SavedModel; or a .weights.h5 or .keras file. In an object-based
-checkpoint, the common end of all keys, /.ATTRIBUTES/VARIABLE_VALUE, is not shown.
+PATH is one of these:
+    the directory of a run, for its final checkpoint, or the newest if it has not finished
+    the prefix, the folder or the .index file of a TensorFlow checkpoint, object-based or name-based
+    a SavedModel
+    a .weights.h5 or .keras file
 
-    --values    Reads all values: smallest, largest, mean, L2 norm, and how many are NaN or infinite.
+All keys of an object-based checkpoint end with /.ATTRIBUTES/VARIABLE_VALUE, which is not shown.
+
+    --values    Reads all values and shows minimum, maximum, mean, L2 norm, and the number of NaNs and infinities.
     --verify    Reads all values and compares checksums (Keras files have none). The exit status is 1 if one is wrong.
-    --json      Prints one JSON object instead of text, with whole keys. NaN and infinity are null.
+    --json      Prints one JSON object instead of text, with complete keys. NaN and infinity become null.
 """
 
 _WORDS = {
@@ -63,32 +67,34 @@ _WORDS = {
 DIFF_HELP = """\
 usage: embexp checkpoint diff A B [--rows N] [--json] [--exit-code]
 
-Compares two checkpoints: keys that only one of them has, other shapes and types, and how far values moved from A to B.
-For each key: rows with a changed bit, the largest absolute change of a number, and the L2 norm of the change divided by
-that of A. For each table: the rows that moved farthest (L2 norm), by token if the checkpoint is in a run's directory.
+Compares two checkpoints: keys that only one of them has, different shapes and types, and how far values moved from A
+to B. Each key is listed with the number of rows in which a bit changed, the largest absolute change of a value, and the
+L2 norm of the change relative to that of A. For each table, the rows that moved farthest (L2 norm) are listed, by token
+if the checkpoint belongs to a run.
 
-A and B are as PATH in `embexp checkpoint list --help`. Keys are matched as they are; if only one of the two is
-name-based, by the names of the variables. If both are of runs and a table's vocabularies differ, its rows are matched
-by token, else by number.
+A and B can be anything that `embexp checkpoint list` takes as PATH. Keys are compared as they are. If only one of the
+checkpoints is name-based, keys are matched by variable name instead. If both belong to runs and a table's vocabularies
+differ, its rows are matched by token, otherwise by number.
 
-    --rows N       Names N rows of each table (default: 5).
-    --json         Prints one JSON object instead of text. NaN and infinity are null.
-    --exit-code    Returns the exit status 1 if they differ; without it, 0.
+    --rows N       Lists N rows of each table (default: 5).
+    --json         Prints one JSON object instead of text. NaN and infinity become null.
+    --exit-code    Returns exit status 1 if the checkpoints differ. Otherwise the exit status is 0 either way.
 """
 GRAPH_HELP = """\
 usage: embexp checkpoint graph PATH [-o FILE] [--all] [--force]
 
-Draws which objects depend on which, by the names that the edges have in an object-based checkpoint: objects and layers
-in black, variables in blue, optimizers in red, slot variables in orange. TensorFlow restores by the names of edges,
-not of variables. An object with several paths is drawn once; at the others, its path is named.
+Draws the dependency graph of an object-based checkpoint. Edges have the names by which TensorFlow restores; it does not
+use the names of variables. Objects and layers are black, variables blue, optimizers red and slot variables orange. An
+object with several paths is drawn once, and the other places refer to it by path.
 
-PATH is the directory of a run (its final checkpoint, or else the newest), a checkpoint's directory, its prefix or its
-.index file, or a SavedModel.
+PATH is the directory of a run (for its final checkpoint, or the newest if it has not finished), the folder, the prefix
+or the .index file of a checkpoint, or a SavedModel.
 
-    -o FILE    Names the picture, an .svg, .png or .pdf (default: NAME.svg in the current directory, NAME that of PATH).
+    -o FILE    Sets the picture's file, an .svg, .png or .pdf (default: an .svg in the current directory, named after
+               PATH).
     --force    Replaces a picture that embexp did not draw, or that was changed since.
-    --all      Draws all edges. Otherwise objects without variables are left out, and so are lists that only repeat what
-               is drawn below the same object; +N next to an object counts the edges left out below it.
+    --all      Draws all edges. By default, objects without variables are left out, and so are lists that only repeat
+               what is drawn below the same object. +N next to an object is the number of edges left out below it.
 """
 _FILLS = [each.value for each in MissingRows if not each.composed]
 """What new rows of a run's checkpoint are filled with."""
@@ -96,19 +102,21 @@ _FILLS = [each.value for each in MissingRows if not each.composed]
 CONVERT_HELP = """\
 usage: embexp checkpoint convert PATH OUT --to name|object [--names FILE]
 
-Converts a checkpoint to the other kind. A name-based checkpoint, as tf.compat.v1.train.Saver writes it, matches
-variables by their global names; an object-based one, as tf.train.Checkpoint writes it, by the edges between objects.
-Values are not loaded: only the index differs, and the data files are hard-linked if the file system supports it. Of an
-incremental checkpoint, all rows of its tables are written, so that the new one is whole.
+Converts a checkpoint to the other kind. A name-based checkpoint, written by tf.compat.v1.train.Saver, matches variables
+by their global names. An object-based checkpoint, written by tf.train.Checkpoint, matches them by the edges between
+objects. Values are not loaded, because only the index differs. Data files are hard-linked if the file system supports
+it. An incremental checkpoint is converted to a complete one, with all rows of its tables.
 
-PATH is the prefix, the folder or the .index file of a checkpoint, a SavedModel, or the directory of a run, whose tables
-get the names of checkpoint.kind=name. OUT is the prefix of the new one (in an existing folder, `checkpoint` in it).
+PATH is the prefix, the folder or the .index file of a checkpoint, a SavedModel, or the directory of a run. The tables
+of a run get the names that checkpoint.kind=name gives them. OUT is the prefix of the new checkpoint; if it is an
+existing folder, the prefix is `checkpoint` in that folder.
 
-    --to name|object   Names the kind. To names: a variable has its global name, or the path of its object where several
-                       share a name. To objects: the parts of a name, between /, are the edges from object to object.
-    --names FILE       Renames variables: a mapping, JSON or YAML, from old names to new ones, as `embexp checkpoint
-                       list` shows them. Other variables are named as above. A checkpoint can keep its kind and get
-                       new names.
+    --to name|object   Sets the new kind. With `name`, a variable gets its global name, or the path of its object if
+                       several variables share a name. With `object`, the parts of a name between slashes become the
+                       edges from object to object.
+    --names FILE       Renames variables. FILE is a JSON or YAML mapping from old to new names, as `embexp checkpoint
+                       list` shows them. Other variables are named as above. You can also rename without changing the
+                       kind.
 """
 
 
@@ -121,25 +129,29 @@ usage: embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW --out DIR [OPTI
        embexp checkpoint grow CHECKPOINT --rows NAME=N --missing VALUES --out DIR [OPTIONS]
 
 Writes a checkpoint whose tables have a row for each token of a new vocabulary, in its order. Rows are matched by token,
-never by position, and keep their optimizer slots; new rows are filled, and their slots get initial values. The dense
-part, the step counter and all other tables stay unchanged. A run starts from the checkpoint with pretrained=checkpoint
-pretrained.path=DIR; freeze=old_rows then trains the new rows only.
+never by position, and keep their optimizer slots. New rows get the values that --missing selects, and their slots get
+initial values. The dense part, the step counter and all other tables stay unchanged. To start a run from the new
+checkpoint, use pretrained=checkpoint pretrained.path=DIR. Add freeze=old_rows to train only the new rows.
 
-RUN_OR_CHECKPOINT is the directory of a finished run, or a checkpoint that this command wrote. CHECKPOINT is that of any
-program, of either kind. Name its variables as `embexp checkpoint list` does. The new one has the same kind and names.
+RUN_OR_CHECKPOINT is the directory of a finished run, or a checkpoint that this command wrote. CHECKPOINT is one that
+any other program wrote, of either kind. Use the variable names that `embexp checkpoint list` shows. The new checkpoint
+has the same kind and names.
 
-    --vocabulary NEW     Names a file with a token per line: FILE if there is one table, else TABLE=FILE, repeated for
-                         more; or a vocabulary, or a folder of them, as a run writes. A file of tokens keeps the OOV
-                         row and the free rows of the old vocabulary.
-    --from NAME=OLD      Names a file with the token of each row of a variable in CHECKPOINT.
-    --rows NAME=N        Adds rows behind those of a variable in CHECKPOINT, so that it has N. No vocabulary is needed.
-    --out DIR            Names the new checkpoint, which must not exist.
-    --missing VALUES     Fills new rows: {", ".join(_FILLS)} (default: initializer). In CHECKPOINT:
-                         {", ".join(Fill)}. There is no default, as it has no initializer.
-    --gone ACTION        Treats tokens that NEW lacks: drop, or keep after the new ones (default: drop).
-    --match HOW          Decides when tokens are equal: {", ".join(Match)} (default: exact, the only one in CHECKPOINT).
-    --seed N             Sets the seed of new rows (default: the run's, or 0).
-    --dry-run            Only shows what would be kept, moved, new and dropped.
+    --vocabulary NEW     Sets the new vocabulary: a file with one token per line, or a vocabulary or folder of
+                         vocabularies that a run wrote. If there are several tables, use TABLE=FILE, once for each
+                         table. If you give a file of tokens, the OOV row and the free rows of the old vocabulary stay.
+    --from NAME=OLD      Sets the file with the token of each row of a variable in CHECKPOINT.
+    --rows NAME=N        Appends rows to a variable in CHECKPOINT until it has N. No vocabulary is needed.
+    --out DIR            Sets the path of the new checkpoint, which must not exist.
+    --missing VALUES     Sets the values of new rows: {", ".join(_FILLS)}
+                         (default: initializer). For CHECKPOINT, which has no initializer: {", ".join(Fill)},
+                         without a default.
+    --gone ACTION        Sets what happens to tokens that NEW lacks: drop removes them, keep moves them after the new
+                         ones (default: drop).
+    --match HOW          Sets when tokens are equal: {", ".join(Match)} (default: exact). For CHECKPOINT, only
+                         exact is possible.
+    --seed N             Sets the seed of new rows (default: the run's seed, or 0).
+    --dry-run            Only shows what would be kept, moved, added and dropped.
 """
 
 

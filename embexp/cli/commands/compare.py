@@ -24,25 +24,27 @@ if TYPE_CHECKING:
 HELP = """\
 usage: embexp compare DIR DIR… [--data FILE | --split SPLIT] [--all-pairs] [--rows N] [--json FILE] [--html FILE] …
 
-Compares finished runs on the same examples. Each is evaluated again from its checkpoint, so no files of predictions are
-needed. Nothing is compared unless all evaluate the same examples. Prints for each metric both values, the difference
-with its 95% interval, p, and how many examples or seeds would show this difference in 80% of all cases. The examples,
-users or queries are drawn again for all runs alike; accuracy has McNemar's test and AUC that of DeLong.
+Compares finished runs on the same examples. Each run is evaluated again from its checkpoint, so you need no files of
+predictions. Runs can only be compared if they evaluate the same examples. For each metric, the table shows both values,
+the difference with its 95% confidence interval, the p-value, and how many examples or seeds would detect this
+difference with 80% power. Intervals come from a paired bootstrap over examples, users or queries. Accuracy is tested
+with McNemar's test, and AUC with DeLong's.
 
-DIR is a run, or a folder of runs such as a sweep: its runs that differ only in the seed are one model, each other
-setting is another one. The first model is compared with all others, and p is corrected for their number (Holm).
+DIR is a run, or a folder of runs such as a sweep. Runs that differ only in the seed count as one model; runs that
+differ in any other setting are different models. The first model is compared with all others, and p-values are
+corrected for the number of comparisons (Holm).
 
     --data FILE     Evaluates on all of this file, or s3://BUCKET/KEY, with each run's vocabularies.
-    --split SPLIT   Evaluates on a split of the runs' own data: test (the default), validation or train; for a graph
-                    with new entities also test_new and test_known.
-    --all-pairs     Compares each model with each other one.
-    --rows N        Names N examples for which the models differ most (default: 3).
-    --json FILE     Writes all figures.
-    --html FILE     Writes the page of a report of these runs, with their differences.
+    --split SPLIT   Evaluates on a split of the runs' own data: test (the default), validation or train. Knowledge
+                    graphs with new entities also have test_new and test_known.
+    --all-pairs     Compares every pair of models.
+    --rows N        Lists the N examples for which the models differ most (default: 3).
+    --json FILE     Writes all figures as JSON.
+    --html FILE     Writes a report page of these runs that includes the comparison.
     --force         Replaces files that embexp did not write, or that were changed since.
     --allow-code MODULE:FUNCTION   Allows a function that a run's record names, such as that of its model.
 
-FILE may be - for the standard output, of one of them. The table is then on the standard error.
+One FILE may be -, for standard output. The table then goes to standard error.
 
     embexp compare outputs/mlp outputs/dlrm
     embexp compare outputs/two_models --html differences.html

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 HELP = """\
 usage: embexp completion bash|zsh|fish
 
-Prints the script that completes commands, options, groups, choices, keys and values of embexp in a shell. Add its line
-to the start-up file of your shell:
+Prints a script that completes embexp's commands, options, groups, choices, keys and values in your shell. Add the line
+for your shell to its start-up file:
 
     bash    eval "$(embexp completion bash)"
     zsh     eval "$(embexp completion zsh)"        (after compinit)

@@ -17,25 +17,25 @@ from embexp.system.printable import print
 HELP = """\
 usage: embexp continue RUN --data FILE… [OVERRIDES] [--plan] [--allow-code MODULE:FUNCTION]
 
-Begins a new run where a finished one ended, on other data of the same columns, such as those of today. Tables and their
-slots, the dense part and its optimizer are the parent's. What the parent's data decided stays: the rows of tokens, OOV
-and hash rows, class names, what was fitted to numbers, and bucket bounds. New tokens get rows behind the others, and no
-row is dropped unless parent.gone says so. The parent is not changed.
+Starts a new run where a finished run, its parent, ended, on new data with the same columns, such as today's. Tables
+with their slots, the dense part and its optimizer come from the parent. Everything that the parent's data decided stays
+the same: which row belongs to which token, OOV and hash rows, class names, fitted transforms, and bucket bounds. Rows
+of new tokens are appended, and no row is dropped unless you set parent.gone. The parent is not changed.
 
-The new data are divided as the parent's were (data.split). The parent is evaluated on their splits, too, so that the
-results show what the training added.
+The new data is split like the parent's (data.split). The parent is also evaluated on the new splits, so the results
+show what the training added.
 
-    --data FILE…                     The new data: files, folders or patterns, as for data.path.
-    --plan                           Only shows what the run would do, after reading the data.
-    --allow-code MODULE:FUNCTION     Allows code that the parent names, such as your own model; may be repeated.
+    --data FILE…                     Sets the new data: files, folders or patterns, as for data.path.
+    --plan                           Reads the data and shows what the run would do.
+    --allow-code MODULE:FUNCTION     Allows code that the parent names, such as your own model. You can repeat it.
 
 overrides
-    train.epochs=1                   Trains for another time; all settings of the parent can be set.
-    freeze=old_rows                  Chooses another file of a group: here, only new rows are trained.
-    parent.gone='{after: 7}'         Drops rows of tokens that seven runs in a row have not seen.
-    parent.classes=extend            Takes classes that the parent does not know, and grows the last layer.
-    parent.schedules=continue        Learning-rate schedules go on where the parent ended.
-    hydra.run.dir=DIR                Names the directory of the run.
+    train.epochs=1                   Changes the length of the training. You can override every setting of the parent.
+    freeze=old_rows                  Chooses another file of a group. With this one, only new rows are trained.
+    parent.gone='{after: 7}'         Drops rows of tokens that have not occurred in seven runs in a row.
+    parent.classes=extend            Adds classes that the parent does not have, and extends the last layer.
+    parent.schedules=continue        Continues learning-rate schedules where the parent ended.
+    hydra.run.dir=DIR                Sets the directory of the run.
 
     embexp continue outputs/2026-01-31/12-00-00 --data today.csv
     embexp continue monday --data tuesday.parquet train.epochs=1 hydra.run.dir=tuesday

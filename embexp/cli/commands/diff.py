@@ -22,15 +22,16 @@ HELP = """\
 usage: embexp diff A B [--rows N] [--json]
 
 Compares two runs, or two studies: specs, circumstances (package versions, threads, code, data, machine, environment
-variables), metrics with the first step that differs, and results. Also compares the tensors of the final checkpoints
-byte for byte, with the first rows of each table that differ. Times, commands and directories do not count.
+variables), metrics with the first step that differs, and results. The tensors of the final checkpoints are compared
+byte for byte, and the first rows that differ are listed for each table. Times, commands and directories are ignored.
 
-    --rows N    first rows named for each table (default: 3)
-    --json      one JSON object instead of text
+    --rows N    Lists the first N different rows of each table (default: 3).
+    --json      Prints one JSON object instead of text.
 
-`embexp checkpoint diff` compares two checkpoints, with the rows that moved farthest.
+To see which rows moved farthest, use `embexp checkpoint diff`.
 
-exit status: 0 the same, 1 they differ or can't be compared, 2 the command line is invalid
+The exit status is 0 if the runs are the same, 1 if they differ or can't be compared, and 2 if the command line is
+invalid.
 """
 
 

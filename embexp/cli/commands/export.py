@@ -26,62 +26,64 @@ usage: embexp export RUN OUT --as savedmodel|npy|word2vec|projector|vectors|inde
        embexp export RUN OUT --since PARENT [--as savedmodel|npy] [--allow-code M:F]
        embexp export apply BASE DELTA OUT
 
-Writes a finished run into OUT, a new directory, for programs without embexp. Tables are written in blocks, so they
-may be larger than memory.
+Exports a finished run to OUT, a new directory, for programs without embexp. Tables are written in blocks, so they may
+be larger than memory.
 
-    --as savedmodel   Writes a TensorFlow SavedModel that predicts. It needs TensorFlow only, and no Keras.
-    --as npy          Writes for each table NAME.npy, float32 [rows, dim], and NAME.tokens.txt with a token per row.
-                      pretrained=file reads them.
-    --as word2vec     Writes for each table word2vec's text, NAME.vec, of the rows that have a token.
-    --as projector    Writes the files of TensorBoard's Embedding Projector: tensorboard --logdir OUT.
-    --as vectors      Writes users.npy and items.npy of a recommendation, whose products are scores, and their tokens.
-    --as index        Writes these, items.faiss, an index of items by faiss, and index.json with its recall@10 and
-                      queries per second, measured on this machine.
-    --recall SHARE    With index, the share of the 10 best items that searches are tuned to find (default: 0.99).
-    --since PARENT    Writes a delta instead: of each table, the rows that are new or have moved since PARENT, a run
-                      that RUN goes on from. With savedmodel (the default), also the model without its tables.
-    --tables apart    With savedmodel, writes OUT/model, a SavedModel without tables, and OUT/tables, as of npy. The
-                      model takes rows: of each feature its activation, float32 [B, …, dim].
-    --table NAME      With npy, word2vec and projector, writes only this table. It may be repeated.
-    --binary          With word2vec, writes its binary form, NAME.bin.
+    --as savedmodel   Writes a TensorFlow SavedModel that predicts. It needs only TensorFlow, not Keras.
+    --as npy          Writes NAME.npy, float32 [rows, dim], and NAME.tokens.txt, one token per row, for each table. You
+                      can load them with pretrained=file.
+    --as word2vec     Writes NAME.vec, word2vec's text format, for each table. It has the rows that have a token.
+    --as projector    Writes files for TensorBoard's Embedding Projector. Open them with tensorboard --logdir OUT.
+    --as vectors      Writes users.npy and items.npy, with their tokens, for task recommendation. The score of an item
+                      is the dot product of the two vectors.
+    --as index        Writes the same files and items.faiss, a faiss index of the items. index.json has its recall@10
+                      and its queries per second on this machine.
+    --recall SHARE    With index, sets the recall@10 that searches are tuned to reach (default: 0.99).
+    --since PARENT    Writes a delta instead: the rows of each table that are new or have moved since PARENT, a run that
+                      RUN continues. With savedmodel (the default), the delta includes the model without its tables.
+    --tables apart    With savedmodel, writes OUT/model, a SavedModel without tables, and OUT/tables, the files of npy.
+                      The model takes each feature's activation, float32 [B, …, dim].
+    --table NAME      With npy, word2vec and projector, writes only this table. You can repeat it.
+    --binary          With word2vec, writes the binary format, NAME.bin.
     --allow-code MODULE:FUNCTION
                       With savedmodel, vectors and index, allows a function that the run's record names, such as that
                       of its model.
 
-`embexp export apply` makes of a whole export of PARENT, and of a delta, the whole export of RUN.
+To turn a complete export of PARENT and a delta into the complete export of RUN, use `embexp export apply`.
 
-A SavedModel takes the columns of the run's data by their names, and has these signatures:
+A SavedModel takes the columns of the run's data by name, and has these signatures:
 
-    serving_default   Takes tokens, as in the data: strings [B], or row numbers where ids are row numbers. A column
-                      with several values per example is [B, N], padded with "" (or -1). Tokens without a row get the
-                      OOV row; if there is none, they are an error. Dates are strings, as in the data.
-    serving_ids       Takes the same as row numbers, int64.
+    serving_default   Takes tokens as in the data: strings [B], or row numbers if ids are row numbers. A column with
+                      several values per example is [B, N], padded with "" (or -1). Tokens without a row get the OOV
+                      row, or are an error if there is none. Dates are strings as in the data.
+    serving_ids       Takes row numbers, int64, instead of tokens.
     serving_ragged, serving_sparse, serving_ids_ragged, serving_ids_sparse
-                      Take the same with columns of several values as COLUMN_values and COLUMN_row_splits, or as
-                      COLUMN_indices, COLUMN_values and COLUMN_dense_shape.
-    serving_text      Takes whole texts, `text` [B], of text classification.
-    tails, heads      Return the best k entities of a knowledge graph for head and relation, or for relation and tail;
+                      Take columns of several values as COLUMN_values and COLUMN_row_splits, or as COLUMN_indices,
+                      COLUMN_values and COLUMN_dense_shape.
+    serving_text      Takes whole texts, `text` [B], for text classification.
+    tails, heads      Return the k best entities of a knowledge graph for head and relation, or for relation and tail.
                       serving_default and serving_ids score triples (head, relation, tail).
     recommend, recommend_with_seen
-                      Return the best k items for users, as `embexp recommend` lists them, without those of `exclude`.
-                      Here and above, k is a number, or one for each row of the request.
+                      Return the k best items for users, as `embexp recommend` does, except those in `exclude`. Here and
+                      above, k is one number, or one number per row of the request.
 
-Columns of weights have the form of their ids, and columns of numbers are float32 [B]. The output `predictions` is that
-of `embexp predict`. Task classification also has `probabilities` and `classes` [B, C]. In Python, `predict` of the
-loaded model takes a dict of columns as tensors, ragged tensors or sparse tensors.
+A column of weights has the same shape as its ids, and a column of numbers is float32 [B]. The output `predictions` is
+what `embexp predict` writes. Task classification also has `probabilities` and `classes` [B, C]. In Python, `predict` of
+the loaded model takes a dict of columns as tensors, ragged tensors or sparse tensors.
 """
 
 
 APPLY_HELP = """\
 usage: embexp export apply BASE DELTA OUT
 
-Makes a whole export of a run of that of an earlier one, and of what changed since. OUT, a new directory, is what
-`embexp export RUN OUT` writes: the same files of tables, or a SavedModel of the same tensors, tokens and predictions.
+Combines a complete export of an earlier run with a delta into the complete export of a later run. OUT, a new directory,
+matches what `embexp export RUN OUT` writes: the same table files, or a SavedModel with the same tensors, tokens and
+predictions.
 
-    BASE     A whole export of the earlier run: a SavedModel, or a folder that --as npy wrote, with all tables.
-    DELTA    What `embexp export RUN DELTA --since PARENT` wrote, where PARENT is that earlier run.
+    BASE     A complete export of the earlier run: a SavedModel, or a folder that --as npy wrote, with all tables.
+    DELTA    The output of `embexp export RUN DELTA --since PARENT`, where PARENT is that earlier run.
 
-The digests of all tables and tokens are compared first. Another base and a damaged delta are refused.
+The digests of all tables and tokens are compared first. If the base is wrong or the delta is damaged, it is refused.
 """
 
 
@@ -153,7 +155,7 @@ def _rows_of(changed: Changed) -> str:
 
     counts = changed.counts
     size, whole = byte_size(changed.bytes), byte_size(changed.whole)
-    return f"{counts.new:,} rows new, {counts.moved:,} moved, {counts.same:,} the same; {size}, and {whole} whole"
+    return f"{counts.new:,} new rows, {counts.moved:,} moved, {counts.same:,} unchanged; {size} instead of {whole}"
 
 
 def apply(arguments: Sequence[str]) -> int:

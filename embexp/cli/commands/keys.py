@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 HELP = """\
 usage: embexp keys [KEY | WORD…] [--field MODULE:OBJECT]
 
-Explains the keys of the config: type, allowed values, default and meaning. Without arguments, it lists what has keys.
+Explains the keys of the config: type, allowed values, default and meaning. Without arguments, it lists the parts of the
+config.
 
-    embexp keys train                    The keys of train.
-    embexp keys tables.item.dim          One key, of any table.
-    embexp keys early_stopping           A key, or the keys of a mapping, wherever it is.
-    embexp keys learning rate            All keys whose name or explanation has these words.
+    embexp keys train                    Explains the keys of train.
+    embexp keys tables.item.dim          Explains one key. Any table name works.
+    embexp keys early_stopping           Explains a key, or the keys of a mapping, at any depth.
+    embexp keys learning rate            Finds all keys whose name or explanation contains these words.
 
-    --field M:O   Adds a field of your own that no installed package brings; can be repeated.
+    --field M:O   Adds your own field, if no installed package provides it. You can repeat it.
 
-docs/reference/keys.md has all of them on one page.
+docs/reference/keys.md lists all keys on one page.
 """
 _WIDEST = 120
 
@@ -65,7 +66,7 @@ def _list(parts: Sequence[Part], width: int) -> None:
     for part in parts:
         text = textwrap.shorten(part.text, width - longest - 8, placeholder=" …")
         print(f"{part.path or '(top level)':{longest}}  {len(part.keys):>3}  {text}")
-    print("\nembexp keys NAME explains those of one line; embexp keys WORD… searches.")
+    print("\nembexp keys NAME explains the keys of one part; embexp keys WORD… searches all of them.")
 
 
 def _lines(part: Part, keys: Sequence[Key], width: int) -> list[str]:

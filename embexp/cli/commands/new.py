@@ -30,47 +30,54 @@ if TYPE_CHECKING:
 HELP = """\
 usage: embexp new FILE [--label COLUMN] --out FOLDER [OPTIONS]
 
-Reads a sample of a file, shows what its columns contain and how they are used, and writes a first experiment with
-comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER experiment=NAME`.
+Reads a sample of a file, shows what each column contains and how it is used, and writes a first experiment with
+comments. The experiment is FOLDER/experiment/NAME.yaml; run it with `embexp run --config-dir FOLDER experiment=NAME`.
 
-    FILE             A file of text (CSV, TSV and the like, JSON Lines, perhaps compressed), a Parquet file, a folder of
-                     such files, a folder of RecBole, texts with a label before each, a file or folder of LightGCN's
-                     lists, or a folder of a graph's triples. Also as --data FILE.
-    --label COLUMN   The column to predict, numbers or text. Without it: recommendation, if the columns are a user and
-                     an item; of triples, link prediction; else shows the columns and suggests labels.
-    --out FOLDER     The folder of configs; it is created if it does not exist.
-    --task TASK      binary, classification, regression or recommendation (default: by the label).
-    --category A,B,… Columns that become embedding tables: numbers that are codes.
-    --number A,B,…   Columns that stay numbers, and become no table.
-    --ignore A,B,…   Columns that are left out.
-    --time COLUMN    The time, by which the latest examples validate and test.
-    --group COLUMN   The user, of each of whom the last example tests; for recommendation the user.
-    --names A,B,…    The names of the columns of a text file without a header line (default: column_1, column_2, …).
-    --name NAME      The name of the experiment (default: that of the file).
-    --force          Replaces the experiment if there is one of that name.
+    FILE             The data: a text file (CSV, TSV, JSON Lines, also compressed), a Parquet file, a folder of such
+                     files, a RecBole folder, texts with a label at the start of each line, a file or folder of
+                     LightGCN's lists, or a folder of knowledge graph triples. You can also give it as --data FILE.
+    --label COLUMN   The column to predict, numbers or text. Without it, the task is recommendation if the columns are a
+                     user and an item, and link prediction for triples. For other data, the columns are shown with
+                     possible labels.
+    --out FOLDER     The folder of configs. It is created if it does not exist.
+    --task TASK      The task: binary, classification, regression or recommendation (default: depends on the label).
+    --category A,B,… Columns of numbers that are codes, and get an embedding table.
+    --number A,B,…   Columns that stay numbers, and get no table.
+    --ignore A,B,…   Columns to leave out.
+    --time COLUMN    The column of the time. The latest examples become the validation and test splits.
+    --group COLUMN   The column of the user. Each user's last example becomes the test split. For recommendation, it
+                     only names the column.
+    --names A,B,…    Column names for a text file without a header line (default: column_1, column_2, …).
+    --name NAME      The name of the experiment (default: the name of the file).
+    --force          Replaces an existing experiment of that name.
 
 rules
-    label            Two values: task=binary (data.positive says which is 1). Several texts, or the whole numbers from 0
-                     on: task=classification. Other numbers: task=regression. Rows without a label are left out.
-    categories       Text that recurs, ids, and up to 10 different whole numbers: each gets an embedding table. dim: the
-                     power of two nearest to 4 · (number of values)^(1/4), from 4 to 64. Of more than 1,000 such
-                     columns, those of --category only. Values that occur once share a row, if a column has more than
-                     10,000 values or mostly such ones.
-    numbers          Standardized, after log1p where a few values are much larger than the others. Whole numbers that
-                     recur, 20 times on average, may be codes: they get a table, too. Twice is enough where those next
-                     to them do not recur, as for numbers of agents. With 100 different values and 1,000 rows, and at
-                     most 200 columns, also a table of 32 buckets. Where all columns are numbers, they get a table
-                     anyway, below 1,000 rows of 4 buckets: those of the most values, up to 200.
-    lists, texts     Split, and embedded: the vectors of an example are averaged.
-    time             A date, a number of 1990 to 2040 since 1970, or any number named timestamp, ts or epoch: the latest
-                     validate and test, if no row lacks it. Also YYYYMMDD and YYMMDDHH, such as 14102100, if the name
-                     has hour, date, time or dt.
-                     Interactions without a time: a tenth of each user's items validates, and a tenth tests.
-    dates            Tables of weekday and hour; of those that do not split, also of the month, and the age in days.
-    left out         What is the same, or different, in every row; a second time; pandas' index; types no run reads.
-    warned of        What may restate the label: columns each of whose values, or two columns each of whose pairs of
-                     values, goes with one value of it; filled, or empty, only where it has a certain value; numbers,
-                     dates, or days between dates whose order tells it; a number that rises or falls with it.
+    label            Two values give task=binary (data.positive is the one that counts as 1). Several texts, or the
+                     whole numbers from 0 upwards, give task=classification. Other numbers give task=regression. Rows
+                     without a label are left out.
+    categories       Text that recurs, ids, and whole numbers with up to 10 different values get an embedding table. Its
+                     dim is the power of two nearest to 4 · (number of values)^(1/4), from 4 to 64. If more than 1,000
+                     columns qualify, only those of --category get a table. Values that occur once share a row if a
+                     column has more than 10,000 values or consists mostly of such values.
+    numbers          Numbers are standardized, after log1p if a few values are much larger than the others. Whole
+                     numbers that recur 20 times on average may be codes, so they get a table, too. Twice is enough if
+                     neighboring numbers do not recur, which is typical of agent numbers. With at least 100 different
+                     values, at least 1,000 rows and at most 200 columns, numbers also get a table of 32 buckets. If all
+                     columns are numbers, up to 200 of them get a table anyway, those with the most values first. With
+                     fewer than 1,000 rows, such a table has 4 buckets.
+    lists, texts     They are split and embedded, and the vectors of an example are averaged.
+    time             A time is a date, a Unix timestamp of the years 1990 to 2040, or any number named timestamp, ts or
+                     epoch. YYYYMMDD and YYMMDDHH, such as 14102100, count if the name has hour, date, time or dt. If no
+                     row lacks it, the latest examples become the validation and test splits. If interactions have no
+                     time, a tenth of each user's items is used for validation and a tenth for testing.
+    dates            Dates get tables of weekday and hour. Dates that do not decide the split also get a table of the
+                     month, and their age in days.
+    left out         Columns are left out if their value is the same, or different, in every row. A second time column,
+                     pandas' index, and types that no run can read are left out, too.
+    warnings         A warning names columns that may give the label away: each value of a column, or each pair of
+                     values of two columns, goes with one label; a column is filled, or empty, only for certain labels;
+                     the order of numbers, dates, or days between dates tells the label; or a number rises or falls
+                     with it.
 """
 
 _SHOWN, _MOST_SHOWN = 40, 200
@@ -173,7 +180,7 @@ def _warn_of_leaks(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> N
         names = ",".join(dict.fromkeys(name for line in lines for name in line.columns))
         lacking = lines[0].lacking if len(lines) == 1 else "such columns"
         print(
-            f"if new examples lack {lacking} when they are predicted:\n    --ignore {shlex.quote(names)}",
+            f"if new examples lack {lacking} at prediction time:\n    --ignore {shlex.quote(names)}",
             file=sys.stderr,
         )
 
@@ -187,7 +194,7 @@ def _warn_of_spellings(sample: Sample, uses: Sequence[Use]) -> None:
             first, second = alike.shown
             print(
                 f"warning: {use.facts.name}: {alike.count:,} of {alike.tokens:,} values differ from another one only by"
-                f" {alike.differences}, such as {second} and {first}, and get rows of their own. If they mean the same,"
+                f" {alike.differences}, such as {second} and {first}, and get separate rows. If they mean the same,"
                 f" run with\n    {alike.setting()}{alike.caution}",
                 file=sys.stderr,
             )
@@ -394,7 +401,7 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
         form = "; ".join(filter(None, ["adjacency lists, each line a user and all its items", files]))
     elif sample.begins_with_labels:
         between = "a tab" if sample.delimiter == "\t" else "a blank"
-        form = f"texts, a line each, behind a label and {between}, {sample.encoding}"
+        form = f"texts, one per line, after a label and {between}, {sample.encoding}"
     elif sample.kind == "csv":
         how = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}.get(sample.delimiter, sample.delimiter)
         form = f"text, separated by {how}, {sample.encoding}{'' if sample.headed else ', no header line'}"

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 HELP = """\
 usage: embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--time] [--config-dir DIR] [--allow-code M:F]
 
-Shows what `embexp run` with the same arguments would do: where it writes and what happens to a run there, the runtime,
-the features, and settings without effect. For each table, shows the bytes of parameters, optimizer slots and frozen
-rows, its init method and its own settings. With -m, shows the jobs, and why some are skipped. The config is checked as
-for a run. Nothing is written, and only --trace and --time allocate memory.
+Shows what `embexp run` with the same arguments would do: the directory that it writes to, what happens to an earlier
+run there, the runtime, the features, and settings without effect. Each table is listed with the size of its parameters,
+optimizer slots and frozen rows, its init method and its own settings. With -m, the jobs are listed, and why some are
+skipped. The config is checked as for a run. Nothing is written, and only --trace and --time allocate memory.
 
-    --scan    Reads the data and pretrained files (the run reuses the cached result), and shows the size of each
-              vocabulary and how much of it the files cover.
-    --trace   Also creates the tables without filling them, and traces the training step. With strategy=tpu_simulator
-              this shows the TPU's operations and its TPUEmbeddingConfiguration.
-    --time    Also makes the tables as the run does, times some steps and a part of each evaluation, and estimates the
-              time of the run.
+    --scan    Reads the data and the pretrained files, and shows the size of each vocabulary and how much of it the
+              files cover. The run reuses the cached result.
+    --trace   Also creates the tables without filling them, and traces the training step. With strategy=tpu_simulator,
+              it shows the TPU's operations and its TPUEmbeddingConfiguration.
+    --time    Also creates the tables as the run does, times some steps and part of each evaluation, and estimates how
+              long the run will take.
 
-`embexp run --help` describes the other options.
+The other options work as in `embexp run`.
 """
 
 
@@ -67,7 +67,7 @@ def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     existing = Existing.NUMBER if dated else job.spec.output.existing
     where = outputs.foreseen_directory(place, RunFolder(place).located(job.spec).model_dump(mode="json"), existing)
     outside = composition.elsewhere(job.composition, composition.IN_RUNS)
-    terminal.say(console, f"writes    {f'{place}, by the time of its start' if dated else where}{outside}")
+    terminal.say(console, f"writes    {f'{place}, named after its start time' if dated else where}{outside}")
     return job.spec
 
 
@@ -101,7 +101,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
         if job.inert and not job.skip:
             note = f"no effect: {', '.join(map(planning.key_of, job.inert))}"
         if job.same_as is not None:
-            note = "; ".join(filter(None, [f"the same as job {job.same_as}: not run again", note]))
+            note = "; ".join(filter(None, [f"duplicate of job {job.same_as}, not run again", note]))
         note = before.get(job.number, note)
         table.add_row(str(job.number), *(job.settings.get(key, "") for key in keys), note)
     console.print(table)

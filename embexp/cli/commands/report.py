@@ -23,28 +23,28 @@ HELP = """\
 usage: embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--baseline CONDITION] [--csv FILE] …
        embexp report RUN --chain [--plot FILE]
 
-Compares the runs in directories at any depth: those of a sweep, of several sweeps, or of any folder with runs.
-Prints a table, best run first, with the settings that vary and the validation and test metrics. The best run is chosen
-by validation. Settings with several seeds get means, standard deviations, confidence intervals and a paired test.
-Runs whose files were changed after they had ended are marked; `embexp verify` lists what was changed.
-Below the table are the jobs that are queued, running, interrupted or cancelled at the moment, and those that failed.
+Compares all runs in the given directories, at any depth: those of one or several sweeps, or of any folder with runs.
+Prints a table, best run first, with the settings that vary and the validation and test metrics. The best run is the one
+with the best validation metric. Settings with several seeds get means, standard deviations, confidence intervals and a
+paired test. A mark shows which runs have files that were changed after they ended; `embexp verify` lists the changes.
+Below the table are jobs that failed, and jobs that are queued, running, interrupted or cancelled.
 
-    --chain               the runs that RUN went on from: what each was tested on, new rows, and what its training added
-    --plot FILE           with --chain, draw the metric over the runs into a PNG file
-    --sort KEY[:desc]     sort by a setting, a metric, seconds, train_seconds, job, or a key of summary.json
-    --filter CONDITION    only runs that meet it; with several, all must be met
-    --baseline CONDITION  compare settings over seeds with the one that meets it, not with the best
-    --csv FILE            write all runs, with all columns
-    --json FILE           write runs and figures over seeds
-    --latex FILE          write a table for the LaTeX package booktabs
-    --format FORMAT       print csv, json or latex instead of the table
-    --html FILE           write the page to FILE (default: DIR/report.html, if one folder of runs is given)
-    --no-html             write no page
-    --force               replace files that embexp did not write, or that were changed since
+    --chain               Shows RUN and the runs that it continues: test data, new rows, and what training added.
+    --plot FILE           With --chain, plots the metric of these runs to a PNG file.
+    --sort KEY[:desc]     Sorts by a setting, a metric, seconds, train_seconds, job, or a key of summary.json.
+    --filter CONDITION    Shows only runs that meet the condition. If you repeat it, all conditions must hold.
+    --baseline CONDITION  Compares settings with the one that meets the condition instead of the best one.
+    --csv FILE            Writes all runs with all columns.
+    --json FILE           Writes all runs, and the statistics over seeds.
+    --latex FILE          Writes a table for the LaTeX package booktabs.
+    --format FORMAT       Prints csv, json or latex instead of the table.
+    --html FILE           Writes the HTML page to FILE (default: DIR/report.html, if you give one folder of runs).
+    --no-html             Writes no HTML page.
+    --force               Replaces files that embexp did not write, or that were changed since.
 
-FILE may be - for the standard output, of one of them. The table is then on the standard error.
+One FILE may be -, for standard output. The table then goes to standard error.
 
-A CONDITION is a key, one of = != < <= > >=, and a value, or several with commas after = and !=:
+A CONDITION is a key, one of = != < <= > >=, and a value. After = and !=, you can list several values with commas:
 
     embexp report outputs/sweep --filter optimizer=adam,adagrad --filter 'test rmse<0.95' --sort 'test rmse'
     embexp report outputs/sweep --baseline optimizer=sgd --latex table.tex

@@ -21,33 +21,34 @@ if TYPE_CHECKING:
 HELP = """\
 usage: embexp resume DIR [OVERRIDES] [--allow-code MODULE:FUNCTION]
 
-Completes a run from its newest complete checkpoint, in its own directory. Tables, slots, model and metrics end as if it
-had never been interrupted. Without a checkpoint, it starts again. A run that was killed after its training gets its
-last files. A finished run does not change, unless an override makes it longer. A run whose files were
-changed since is refused, finished or not.
+Completes a run from its newest complete checkpoint, in its own directory. Tables, slots, model and metrics end as if
+the run had never been interrupted. Without a checkpoint, the run starts again. If it was killed after training, only
+the remaining files are written. A finished run stays unchanged unless an override makes it longer. If files of the run
+were changed since, it is refused.
 
-In the directory of a sweep, completes its jobs as they were planned, even if YAML files have changed. Finished jobs
-are kept, interrupted and cancelled ones continue from their newest checkpoints, and failed ones are tried again. Jobs
-that a cluster has queued, or that run in another process, are waited for.
+In the directory of a sweep, the jobs are completed as they were planned, even if YAML files have changed. Finished jobs
+are kept, interrupted and cancelled jobs continue from their newest checkpoints, and failed jobs run again. The command
+waits for jobs that are queued on a cluster or that another process runs.
 
-    --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model; may be repeated.
+    --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model. You can repeat
+                                             it.
 
-Other machines that the folder names are used only if the environment names them, too: a tracker's server by
+If the folder names other machines, they are used only if the environment names them, too: a tracking server by
 MLFLOW_TRACKING_URI or WANDB_MODE=online, a TPU by TPU_NAME, the database of a search by OPTUNA_STORAGE.
 
 overrides of a run
     train.epochs=40, train.steps=100000      Trains longer.
-    output.KEY=VALUE, checkpoint.KEY=VALUE   Changes the output, but no result.
+    output.KEY=VALUE, checkpoint.KEY=VALUE   Changes which files are written, but no result.
 
 overrides of a sweep
-    hydra.launcher.KEY=VALUE                 Changes the number of jobs at once, the time limit, the retries.
+    hydra.launcher.KEY=VALUE                 Changes the number of parallel jobs, the time limit or the retries.
 
     embexp resume outputs/2026-01-31/12-00-00
     embexp resume outputs/2026-01-31/12-00-00_sweep hydra.launcher.jobs=2
     embexp resume outputs/2026-01-31/12-00-00 train.epochs=40
 
-The exit status is 0 on success, 1 if the run or a job failed, 2 if the command line is invalid, and 130, 143 or 129 if
-it was interrupted again, by Ctrl-C, SIGTERM or SIGHUP.
+The exit status is 0 on success, 1 if the run or a job failed, and 2 if the command line is invalid. If Ctrl-C, SIGTERM
+or SIGHUP interrupts the command, it is 130, 143 or 129.
 """
 
 

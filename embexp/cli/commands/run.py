@@ -34,40 +34,41 @@ Composes a config, checks it and runs the experiment. Nothing is written unless 
 overrides
     model=mlp                                Chooses another file of a group.
     optimizer.learning_rate=0.01             Sets a value.
-    optimizer@tables.item.optimizer=adam     Chooses for one table; also for init, freeze, pretrained.
+    optimizer@tables.item.optimizer=adam     Chooses for one table. This also works for init, freeze and pretrained.
     +model.args.width=64                     Adds a key that the config allows.
     ~features.history                        Removes a key.
-    hydra.run.dir=DIR                        Names the directory of the run; hydra.sweep.dir=DIR of a sweep.
-    output.existing=continue                 If DIR has a run already: refuse, number (DIR_2), replace or continue.
+    hydra.run.dir=DIR                        Sets the directory of the run; hydra.sweep.dir=DIR sets that of a sweep.
+    output.existing=continue                 Decides what happens if DIR already has a run: refuse, number (use DIR_2),
+                                             replace or continue.
 
 options
     -m, --multirun         Runs all combinations of the values: optimizer=sgd,adam 'data.fold=range(0,5)'.
-    --fresh                With -m, starts in a new directory, even if hydra.sweep.dir has this sweep already.
-    --narrow               With -m, a search goes on in a narrower space; trials outside of it no longer count.
-    -cd, --config-dir DIR  Adds a folder of your own configs, which take precedence over shipped ones.
+    --fresh                With -m, starts in a new directory, even if hydra.sweep.dir already has this sweep.
+    --narrow               With -m, continues a search in a smaller space. Trials outside of it no longer count.
+    -cd, --config-dir DIR  Adds a folder of your own configs, which take precedence over the shipped ones.
     -cp, --config-path DIR Replaces the shipped configs with those of a folder or a package (pkg://NAME).
     -cn, --config-name N   Starts from N.yaml instead of config.yaml.
-    -c, --cfg WHAT         Only shows the config: job (the experiment's), hydra or all.
+    -c, --cfg WHAT         Shows the config without running: job (the experiment's), hydra or all.
     -p, --package NODE     With --cfg, shows only this node, such as tables.item.
     --resolve              With --cfg, resolves interpolations.
-    --spec FILE            Runs a recorded spec: the spec.json of a run, or its directory. Only train.steps,
-                           train.epochs, output, checkpoint and hydra.run.dir can be overridden.
-    --allow-code M:F       Allows the function F of the module M to be run; can be repeated. A config of your own needs
-                           it for functions outside of your own modules, or in a folder of configs; a recorded spec
-                           (--spec) for all.
+    --spec FILE            Runs a recorded spec: the spec.json of a run, or its directory. You can only override
+                           train.steps, train.epochs, output, checkpoint and hydra.run.dir.
+    --allow-code M:F       Allows the function F of module M to run. You can repeat it. Your own config needs it for
+                           functions outside your own modules or inside a folder of configs. A recorded spec (--spec)
+                           needs it for every function.
 
 sweeps
-    hydra.launcher.jobs=4                    Runs four jobs at once; also timeout_minutes, retries, stop_after.
+    hydra.launcher.jobs=4                    Runs four jobs at once. See also timeout_minutes, retries and stop_after.
     hydra/launcher=submitit_slurm            Runs jobs on Slurm. hydra.launcher.tasks_per_node=2 starts a task for each
-                                             worker of strategy=multi_worker; `embexp plan -m` shows what is asked for.
+                                             worker of strategy=multi_worker. `embexp plan -m` shows the request.
     seeds=5                                  Runs each setting with five seeds.
-    'zip(model,optimizer)=[mlp,sgd],[dlrm,adam]'         Takes lists together: two jobs, not four.
+    'zip(model,optimizer)=[mlp,sgd],[dlrm,adam]'         Pairs the values: two jobs instead of four.
     sweep.exclude='[{init: constant, freeze: table}]'    Excludes combinations.
-    The same sweep in the same directory runs only missing jobs; `embexp resume DIR` finishes it, too.
-    `embexp report DIR` shows what its jobs do, `embexp sweep cancel DIR` cancels those that are queued or running.
+    If you repeat a sweep in the same directory, only missing jobs run. `embexp resume DIR` finishes it, too.
+    `embexp report DIR` shows the state of its jobs. `embexp sweep cancel DIR` cancels queued and running jobs.
 
-The exit status is 0 on success, 1 if the run failed, 2 if the config or the command line is invalid, and 130, 143 or
-129 if it was interrupted by Ctrl-C, SIGTERM or SIGHUP.
+The exit status is 0 on success, 1 if the run failed, and 2 if the config or the command line is invalid. If Ctrl-C,
+SIGTERM or SIGHUP interrupts the command, it is 130, 143 or 129.
 
 groups and their choices
 """

@@ -15,17 +15,17 @@ HELP = """\
 usage: embexp schema [GROUP] [--field MODULE:OBJECT] [--out FILE_OR_FOLDER] [--force]
 
 Prints the JSON schema of the YAML files. With it, an editor completes keys, shows what they mean, and marks unknown
-keys and values of a wrong type while you type. Rules between settings are checked by `embexp plan`.
+keys and values of a wrong type while you type. Rules between settings are only checked by `embexp plan`.
 
-GROUP is the group of the files, such as optimizer. Without it, the schema is that of whole configs: the root config,
+GROUP is the group of the files, such as optimizer. Without it, the schema describes whole configs: the root config,
 experiments and graphs.
 
-    --field M:O    Adds a field of your own that no installed package brings; can be repeated.
+    --field M:O    Adds your own field, if no installed package provides it. You can repeat it.
     --out FILE     Writes the schema to FILE.
     --out FOLDER   Writes the schemas of all groups into an existing folder: config.json, optimizer.json, and so on.
     --force        Replaces files that embexp did not write, or that were changed since.
 
-An editor with the YAML language server takes the schema from the first line of a file:
+An editor with the YAML language server finds the schema by the first line of a file:
 
     # yaml-language-server: $schema=schemas/optimizer.json
 """

@@ -12,10 +12,10 @@ from embexp.cli.commands import DONE, FAILED, dispatch
 from embexp.system.printable import print
 
 SUBCOMMANDS = {
-    "cancel": "Cancels the jobs of a sweep that are queued or running, here or on a cluster.",
-    "add": "Adds jobs with other values to a sweep, and runs them.",
-    "rerun": "Runs jobs of a sweep again, from their start.",
-    "forget": "Takes jobs out of a sweep, its tables, and what its search knows.",
+    "cancel": "Cancels the queued and running jobs of a sweep, on this machine or on a cluster.",
+    "add": "Adds jobs with other values to a sweep and runs them.",
+    "rerun": "Runs jobs of a sweep again from the start.",
+    "forget": "Removes jobs from a sweep, its tables and the history of its search.",
 }
 
 HELP = """\
@@ -31,32 +31,33 @@ commands
 CANCEL_HELP = """\
 usage: embexp sweep cancel DIR
 
-Cancels the jobs of a sweep that are queued or running: processes on this machine, and jobs that a launcher has passed
-to a cluster. Running jobs save a checkpoint first. Jobs that wait for their turn stay planned.
+Cancels the queued and running jobs of a sweep: processes on this machine, and jobs that a launcher has submitted to a
+cluster. Running jobs save a checkpoint first. Jobs that have not been started stay planned.
 
-It works from another terminal or machine, and also if the process that started the sweep was killed. Results are kept,
-and `embexp resume DIR` continues the sweep later.
+You can run it in another terminal or on another machine, even if the process that started the sweep was killed. Results
+are kept, and `embexp resume DIR` continues the sweep later.
 
     embexp sweep cancel outputs/2026-01-31/12-00-00_sweep
 
-The exit status is 0 if nothing is queued or running any more, 1 if something is, and 2 if the command line is invalid.
+The exit status is 0 if no job is queued or running any more, 1 if one still is, and 2 if the command line is invalid.
 """
 _REFUSED = """\
-Nothing is changed if the sweep is in use by another process, or if anything is wrong with the arguments. If the command
-is killed, `embexp resume DIR` runs what is missing, or the command can be repeated.
+If another process uses the sweep, or if an argument is wrong, nothing is changed. If the command is killed, repeat it,
+or run `embexp resume DIR` to run the missing jobs.
 """
 _CODE = """\
-    --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model; may be repeated.
+    --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model. You can repeat
+                                             it.
 """
 ADD_HELP = f"""\
 usage: embexp sweep add DIR OVERRIDES [--later] [--allow-code MODULE:FUNCTION]
 
-Adds jobs to a sweep over given values. Each override takes the place of the one with the same key in the command that
-began the sweep; other settings are as in that command. Jobs that the sweep has already are not run again. If files of
-the config, data or code have changed since, nothing is added. A search gets more trials from
-`embexp resume DIR hydra.sweeper.n_trials=N`.
+Adds jobs to a sweep over listed values. Each override replaces the one with the same key in the command that started
+the sweep; all other settings stay the same. Jobs that the sweep already has are not run again. If the config, data or
+code has changed since, nothing is added. To add trials to a search, use `embexp resume DIR
+hydra.sweeper.n_trials=N`.
 
-    --later                                  Only plans the jobs, for `embexp resume DIR`.
+    --later                                  Only plans the jobs. `embexp resume DIR` runs them.
 {_CODE}
     embexp sweep add outputs/models seed=3,4
     embexp sweep add outputs/models model=dlrm optimizer.learning_rate=0.1,0.3 --later
@@ -67,11 +68,11 @@ The exit status is 0 on success, 1 if a job failed, and 2 if the command line or
 RERUN_HELP = f"""\
 usage: embexp sweep rerun DIR JOB… [--later] [--allow-code MODULE:FUNCTION]
 
-Runs jobs of a sweep again, from their start, whatever their state. JOB is a number in the table. What is in their
-folders is moved to DIR/.earlier, which reports leave out. Copies of a job show its new result, and a search gets its
-new value.
+Runs jobs of a sweep again from the start, whatever their state. JOB is the job's number in the table. Existing files of
+these jobs are moved to DIR/.earlier, which reports ignore. Duplicates of a job get its new result, and a search uses
+the new value.
 
-    --later                                  Only plans the jobs, for `embexp resume DIR`.
+    --later                                  Only plans the jobs. `embexp resume DIR` runs them.
 {_CODE}
     embexp sweep rerun outputs/models 2 5
 
@@ -81,16 +82,16 @@ The exit status is 0 on success, 1 if a job failed, and 2 if the command line is
 FORGET_HELP = f"""\
 usage: embexp sweep forget DIR JOB… [--delete] [--allow-code MODULE:FUNCTION]
 
-Takes jobs out of a sweep: out of its ledger, its tables and its page. JOB is a number in the table. The number is not
-used again. A job of which others are copies goes only together with them, and so do the seeds of a trial.
+Removes jobs from a sweep: from its ledger, its tables and its page. JOB is the job's number in the table, which is not
+used again. If a job has duplicates, remove them together. The same is true of the seeds of a trial.
 
-The sampler of a search no longer knows the trials of these jobs. It counts only the others towards
-hydra.sweeper.n_trials, so that `embexp resume DIR` tries as many more.
+The sampler of a search forgets the trials of these jobs. They no longer count towards hydra.sweeper.n_trials, so
+`embexp resume DIR` runs as many new trials.
 
-The folders of the jobs stay where they are; reports of DIR leave them out. `embexp resume DIR` does not run the jobs.
-The command that began the sweep asks for them again, as new jobs.
+The folders of the jobs stay where they are, but reports of DIR ignore them. `embexp resume DIR` does not run the jobs.
+If you repeat the command that started the sweep, they are planned again as new jobs.
 
-    --delete                                 Removes the folders of the jobs, too.
+    --delete                                 Also deletes the folders of the jobs.
 {_CODE}
     embexp sweep forget outputs/models 3
 

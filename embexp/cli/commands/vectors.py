@@ -32,39 +32,42 @@ ACTIONS = ("info", "convert", "neighbors", "evaluate", "compare")
 HELP = f"""\
 usage: embexp vectors info|convert|neighbors|evaluate|compare FILE_OR_RUN… [OPTIONS]
 
-    info FILE                     Shows rows, dimension, dtype, tokens, irregularities, and if the file can be mapped.
+    info FILE                     Shows rows, dimension, dtype, tokens, anomalies, and whether the file can be mapped.
     convert FILE_OR_RUN OUT       Writes .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt, .bin or .parquet.
-    neighbors FILE_OR_RUN TOKEN…  Finds the rows with the largest cosine similarity to the row of each token.
-    evaluate FILE_OR_RUN          Measures vectors by the tests that options name: similarity, analogies, categories.
-    compare FILE_OR_RUN…          Compares vectors of the same tokens: neighbors, drift, CKA, isotropy. Of a folder of
-                                  runs, such as a sweep over seeds, all finished runs.
+    neighbors FILE_OR_RUN TOKEN…  Finds the rows with the highest cosine similarity to the row of each token.
+    evaluate FILE_OR_RUN          Evaluates vectors on word similarity, analogies and categories, from files that you
+                                  give with the options below.
+    compare FILE_OR_RUN…          Compares vectors of the same tokens: neighbors, drift, CKA, isotropy. If you give a
+                                  folder of runs, such as a sweep over seeds, all finished runs in it are compared.
 
 FILE is .npy, .npz, GloVe or word2vec text, word2vec binary, fastText .vec, .safetensors, .h5, .parquet, .arrow, or a
 TensorFlow checkpoint (its prefix, .index or folder). Text and word2vec binary may be .gz or .zip, and are parsed once.
-RUN is the folder of a finished run: convert writes those rows of its table that have a token, and the tokens.
+RUN is the folder of a finished run. convert writes the rows of its table that have a token, with these tokens.
 
-    --format FORMAT       Reads one of these formats (default: by suffix):
+    --format FORMAT       Reads the file as one of these formats (default: by suffix):
                           {", ".join(list(Format)[:8])},
                           {", ".join(list(Format)[8:])}.
-    --key NAME            Names the array, tensor, dataset, column, or file of a zip, where there are several.
-    --token-column NAME   Names the column or dataset of the tokens.
-    --tokens FILE         Names a file with a token per line, for files without tokens (default: NAME.tokens.txt).
-    --invalid-text HOW    Treats tokens that are not UTF-8: error, replace, skip (default: error).
-    --non-finite HOW      Treats NaN and infinities: error, zero, skip, keep (default: error).
-    --header-count HOW    Treats a header with a wrong number of rows: error, ignore (default: error).
-    --cache DIR           Names the cache of parsed text (default: embexp's cache).
-    --json                With all but convert, prints one JSON object instead of text, with all tokens as they are;
-                          in text, a control character in a token is replaced by a picture of it.
-    --force               With convert, replaces OUT if there is such a file.
+    --key NAME            Selects the array, tensor, dataset, column, or file of a zip, if there are several.
+    --token-column NAME   Selects the column or dataset of the tokens.
+    --tokens FILE         Reads tokens, one per line, for files without tokens (default: NAME.tokens.txt).
+    --invalid-text HOW    Handles tokens that are not UTF-8: error, replace, skip (default: error).
+    --non-finite HOW      Handles NaN and infinities: error, zero, skip, keep (default: error).
+    --header-count HOW    Handles a header with a wrong number of rows: error, ignore (default: error).
+    --cache DIR           Sets the cache of parsed text (default: embexp's cache).
+    --json                Prints one JSON object instead of text (except with convert). JSON has the exact tokens; in
+                          text, control characters in a token are replaced by visible symbols.
+    --force               With convert, replaces OUT if it exists.
     --count N             With neighbors and compare, finds N rows for each token (default: 10).
-    --table NAME          With all but info, names the table of a run, if it has several.
-    --similarity FILE…    With evaluate: pairs of words and a number, as WordSim-353, SimLex-999, MEN and others have.
-    --analogies FILE…     With evaluate: lines of four words, in sections that begin with `: NAME`, as Google's.
-    --categories FILE…    With evaluate: a word and its category per line, or sections of words.
-    --rows N              With evaluate, only the first N rows count (default: {_ROWS}; 0: all).
-    --match-case          With evaluate, upper and lower case are different.
-    --sample N            With compare, neighbors of N tokens are compared, drawn at random (default: {_SAMPLE}).
-    --moved N             With compare, names the N tokens that moved most, and least (default: {_MOVED}).
+    --table NAME          Selects the table of a run, if it has several (except with info).
+    --similarity FILE…    With evaluate, reads pairs of words with a score, the format of WordSim-353, SimLex-999 and
+                          MEN.
+    --analogies FILE…     With evaluate, reads lines of four words in sections that begin with `: NAME`, the format of
+                          Google's analogies.
+    --categories FILE…    With evaluate, reads a word and its category per line, or sections of words.
+    --rows N              With evaluate, uses only the first N rows (default: {_ROWS}; 0: all).
+    --match-case          With evaluate, distinguishes upper and lower case.
+    --sample N            With compare, compares the neighbors of N random tokens (default: {_SAMPLE}).
+    --moved N             With compare, lists the N tokens that moved most and least (default: {_MOVED}).
     --allow-code M:F      For an unfinished run, allows the function F of module M, which its record names.
 """
 
@@ -430,12 +433,12 @@ def _covered(each: Mapping[str, Any], of: str) -> dict[str, str]:
 def show_comparison(content: Mapping[str, Any]) -> None:
     """Prints the figures of `embexp.vectors.comparison.as_json`."""
     shared, count, dropped = content["shared"], content["count"], content["without_direction"]
-    zeros = f", besides {plural(dropped, 'token')} with a row of zeros" if dropped else ""
+    zeros = f", plus {plural(dropped, 'token')} with a row of zeros" if dropped else ""
     sampled = "all" if content["sampled"] == shared else f"{content['sampled']:,}"
     labels = [chr(ord("a") + place) if place < 26 else str(place + 1) for place in range(len(content["shapes"]))]
     for label, each in zip(labels, content["shapes"], strict=True):
         print(f"{label}  {each['name']}")
-    print(f"\n{plural(shared, 'shared token')}{zeros}; the {count} nearest of {sampled} are compared\n")
+    print(f"\n{plural(shared, 'shared token')}{zeros}; the {count} nearest neighbors of {sampled} are compared\n")
     _print(
         {
             "": label,
@@ -457,7 +460,7 @@ def show_comparison(content: Mapping[str, Any]) -> None:
             "Jaccard": f"{each['jaccard']:.3f}",
             "CKA": f"{each['cka']:.3f}",
             "distance": f"{each['distance']:.3f}",
-            "without turning": _figure(each["unaligned"], "3f"),
+            "without rotation": _figure(each["unaligned"], "3f"),
         }
         for (a, b), each in zip(combinations(labels, 2), content["pairs"], strict=True)
     )

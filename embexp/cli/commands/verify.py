@@ -21,27 +21,26 @@ usage: embexp verify DIR [--chain] [--allow-code MODULE:FUNCTION] [--keep DIR]
 
 Checks the record of a finished run, or of a study, and repeats the run. Prints two results:
 
-    record      whether the files are those that the run wrote, by the digests in inventory.json: "intact", or the names
-                of files that were changed, removed or added. Added files are no failure, nor is a run without
-                inventory.json ("no inventory.json").
-    repeated    whether the run gives the same again from its spec.json, in a temporary directory: "identical", or the
-                first step and quantity that differ. Compares all lines of metrics.jsonl, all numbers of summary.json
-                but times, and all checkpoints, byte for byte.
+    record      "intact" if the files match the digests in inventory.json, otherwise the files that were changed,
+                removed or added. An added file is no failure, and neither is a missing inventory.json.
+    repeated    "identical" if the run gives the same results again, otherwise the first step and quantity that differ.
+                The run is repeated from its spec.json in a temporary directory. Every line of metrics.jsonl, every
+                number in summary.json except times, and every checkpoint is compared byte for byte.
 
-Checkpoints that the run has kept (checkpoint.keep=null) narrow down where a difference begins. Also lists differences
-in the circumstances: package versions, numbers of threads, seed, the code of the model, data, processor, environment
-variables. An interrupted run is repeated up to the step at which it was interrupted.
+If the run kept its checkpoints (checkpoint.keep=null), they narrow down where a difference begins. Differences in the
+circumstances are listed, too: package versions, threads, seed, model code, data, processor, environment variables. An
+interrupted run is repeated up to the step at which it was interrupted.
 
-Of a run that went on from another one, also checks that its parent is still the run that it went on from, by the digest
-of its inventory.json.
+If the run continues another one, its parent is checked, too: it must still have the same inventory.json.
 
-    --chain                        also checks and repeats all runs that this one went on from, the first one first
-    --allow-code MODULE:FUNCTION   allows code that the recorded spec names; may be repeated
-    --keep DIR                     keep the new run in DIR, such as for `embexp diff`; DIR must not exist
+    --chain                        Also checks and repeats all runs that this one continues, oldest first.
+    --allow-code MODULE:FUNCTION   Allows code that the recorded spec names. You can repeat it.
+    --keep DIR                     Keeps the new run in DIR, for example for `embexp diff`. DIR must not exist.
 
     embexp verify outputs/2026-01-31/12-00-00
 
-exit status: 0 intact and identical, 1 the record was changed, or the results differ, 2 the command line is invalid
+The exit status is 0 if the record is intact and the results are identical, 1 if not, and 2 if the command line is
+invalid.
 """
 
 _MOST = 20
@@ -74,7 +73,7 @@ def _chain(directory: Path) -> tuple[list[Path], bool]:
         if (parent := RunFolder(run).read_summary().get("parent")) is not None:
             fault = _fault_of_parent(Path(parent["path"]), parent["inventory"])
             whole = whole and not fault
-            told = f"{fault}: {run} went on from run {parent['run_id'][:12]} there" if fault else "is what it was"
+            told = f"{fault}: {run} continues run {parent['run_id'][:12]}" if fault else "is unchanged"
             print(f"parent: {parent['path']} {told}", flush=True)
     return found, whole
 
@@ -91,7 +90,7 @@ def _fault_of_parent(directory: Path, noted: str | None) -> str:
     if not directory.is_dir():
         return "is gone"
     if inventory.digest_of(directory) != noted:
-        return "is another run by now"
+        return "is now a different run"
     return "" if verification.record_of(directory).intact else "has files that were changed"
 
 
@@ -168,8 +167,8 @@ def _show(found: Verification, seconds: float) -> None:
     from embexp.runs.verification import line
     from embexp.system import terminal
 
-    where = "" if found.kept is None else f"; the new run is {found.kept}"
-    print(f"{found.directory}: run again from its record in {terminal.duration(seconds)}{where}")
+    where = "" if found.kept is None else f"; the new run is in {found.kept}"
+    print(f"{found.directory}: repeated from its record in {terminal.duration(seconds)}{where}")
     print(f"repeated: {found.repeated}")
     if found.identical:
         return
@@ -178,4 +177,4 @@ def _show(found: Verification, seconds: float) -> None:
     if len(found.results) > _MOST:
         print(f"  {len(found.results) - _MOST} more differences")
     if not found.circumstances:
-        print("  no difference in the circumstances is known")
+        print("  no known difference in the circumstances")

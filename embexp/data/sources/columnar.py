@@ -266,7 +266,7 @@ class ColumnarSource(TokenSource):
         reading = self.reading(columns)
 
         if sum(file.stat().st_size for file in reading.located.paths()) >= _LARGE:
-            progress("taking digests of the files", None)
+            progress("computing digests of the files", None)
 
         def make(folder: Path) -> None:
             reading.write(folder, reading.located, progress=progress)

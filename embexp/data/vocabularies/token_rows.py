@@ -57,7 +57,7 @@ def learn(
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
-    progress("making vocabularies", None)
+    progress("building vocabularies", None)
     layout, train = encoded.layout, mapped_array(folder / "train.npy")
     counted = counts(encoded, train)
 

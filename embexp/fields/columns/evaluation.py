@@ -151,8 +151,8 @@ class LabelEvaluator(Evaluator):
         found = super().warnings(data, final, baselines)
         if found and self._weighs_classes:
             found.append(
-                "train.class_weights moves probabilities towards rare classes, so that log_loss, brier and"
-                " calibration_error are worse: judge by auc, pr_auc or balanced_accuracy"
+                "train.class_weights moves probabilities towards rare classes, which makes log_loss, brier and"
+                " calibration_error worse: judge by auc, pr_auc or balanced_accuracy"
             )
         return found
 

@@ -92,9 +92,7 @@ def mean(values: np.ndarray, weights: np.ndarray | None) -> float:
 
 def _check_finite(logits: np.ndarray) -> None:
     if wrong := int(np.count_nonzero(~np.isfinite(logits).reshape(len(logits), -1).all(axis=1))):
-        raise DivergedError(
-            f"{wrong:,} of {len(logits):,} predictions are not finite numbers: the training has diverged"
-        )
+        raise DivergedError(f"{wrong:,} of {len(logits):,} predictions are not finite numbers: training has diverged")
 
 
 def rmse(labels: ArrayLike, predictions: ArrayLike, weights: np.ndarray | None = None) -> float:

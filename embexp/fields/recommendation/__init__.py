@@ -23,7 +23,7 @@ FIELD = Field(
     exports={"vectors": f"{_HERE}.finished:write_sides", "index": f"{_HERE}.finished:write_index"},
     commands={
         "recommend": (
-            "Writes the best items for each user, by a finished run of task recommendation.",
+            "Recommends the best items for each user, from a finished run of task recommendation.",
             f"{_HERE}.command:COMMAND",
         )
     },

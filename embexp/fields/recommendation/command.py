@@ -18,24 +18,25 @@ usage: embexp recommend DIR [--user NAME] [--users FILE | --items A,B,… | --hi
                         [--content FILE [--only-new]] [--out FILE] [--force] [--safe] [--json]
                         [--allow-code MODULE:FUNCTION]
 
-Writes the best items for each user, by a run of task recommendation, without items that the user has seen in the run's
-data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best item of each user first.
+Recommends the best items for each user, from a finished run of task recommendation. Items that the user has seen in the
+run's data are left out. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best item of each user
+first.
 
-    --user NAME     Names a user. It may be repeated (default: all users of the training split).
-    --users FILE    Names a text file with a user per line.
-    --items A,B,…   Lists items for a user of whom nothing is known but these items, without training. The user is
-                    called `new` in the output.
-    --history FILE  Does so for all users of a file that has the columns of users and items of the run's data, also
-                    for those that the run knows: only the items of the file count.
+    --user NAME     Recommends for this user. You can repeat it (default: all users of the training split).
+    --users FILE    Recommends for the users in a text file, one per line.
+    --items A,B,…   Recommends for a new user with these items as the only history, without training. The user is called
+                    `new` in the output.
+    --history FILE  Recommends for all users of a file with the user and item columns of the run's data. Only the items
+                    in the file count as history, even for users that the run knows.
     --count N       Sets the number of items for each user (default: 10).
-    --include-seen  Lists items too that the user has seen in the run's data, or that are given.
-    --content FILE  Names a file of vectors of the content of items, with their ids. Lists those too that the run does
-                    not know, by vectors that are predicted from their content, as study=new_items measures it.
-    --only-new      Lists only items that the run does not know.
-    --out FILE      Names the file to write (default: -, the standard output).
+    --include-seen  Includes items that the user has seen in the run's data or that you gave as history.
+    --content FILE  Reads content vectors of items, with their ids. Items that the run does not know are recommended,
+                    too: their vectors are predicted from their content, which study=new_items evaluates.
+    --only-new      Recommends only items that the run does not know.
+    --out FILE      Writes to this file (default: -, standard output).
     --force         Replaces a file that `embexp recommend` did not write, or that was changed since.
-    --safe          Writes cells for spreadsheets, as `embexp predict --safe` does.
-    --json          Writes one JSON object instead: by user a list of objects with `item` and `score`.
+    --safe          Makes cells safe for spreadsheets, as `embexp predict --safe` does.
+    --json          Writes one JSON object instead. It maps each user to a list of objects with `item` and `score`.
     --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
 
@@ -101,9 +102,11 @@ def _warn_of_histories(histories: Mapping[str, Sequence[str]], unknown: Mapping[
 
     if unknown:
         items = summarize_names([repr(item) for item in unknown])
-        warn(f"{plural(len(unknown), 'item')} not of the run's catalogue, which count for nothing: {items}")
+        warn(f"{plural(len(unknown), 'item')} not in the run's catalogue are ignored: {items}")
     if nobody := [repr(user) for user, given in histories.items() if all(item in unknown for item in given)]:
-        warn(f"no list for {plural(len(nobody), 'user')} of whom the run knows no item: {summarize_names(nobody)}")
+        warn(
+            f"no list for {plural(len(nobody), 'user')} without any item that the run knows: {summarize_names(nobody)}"
+        )
 
 
 def _users(file: Path) -> list[str]:

@@ -328,7 +328,7 @@ class ListEvaluator(Evaluator):
         for split, popular in popularity.items():
             if skipped := _recommended(data).held_out(split).skipped:
                 found.append(
-                    f"{split}: {skipped:,} users are not evaluated: the training split does not have them, or they have"
+                    f"{split}: {skipped:,} users are not evaluated: they are not in the training split, or they have"
                     " seen their held-out items before"
                 )
             if split not in final:
@@ -337,12 +337,15 @@ class ListEvaluator(Evaluator):
             figures = ", ".join(f"{name} {final[split][name]:.4f} ({popular[name]:.4f})" for name in others)
             if final[split][first] <= popular[first]:
                 found.append(
-                    f"{split}: {first} is {final[split][first]:.4f}, no better than that of the most popular items,"
-                    f" {popular[first]:.4f}{f'; nor are {figures}' if others else ''}: train longer, or try another"
-                    " learning rate or loss"
+                    f"{split}: {first} is {final[split][first]:.4f}, no better than recommending the most popular"
+                    f" items, {popular[first]:.4f}{f'; nor are {figures}' if others else ''}: train longer, or try"
+                    " another learning rate or loss"
                 )
             elif others:
-                found.append(f"{split}: worse than the most popular items: {figures}, in brackets that of these items")
+                found.append(
+                    f"{split}: worse than recommending the most popular items: {figures}, in brackets"
+                    " those of the most popular items"
+                )
         fitted = {
             name: {split: {first: values[first]} for split, values in splits.items()}
             for name, splits in baselines.items()

@@ -28,6 +28,6 @@ def lines(experiment: Experiment) -> list[str] | None:
         "train:",
         "  batch_size: 1024",
         "  epochs: 100",
-        "  # Ends when the lists of the validation no longer improve, with the values of the best epoch.",
+        "  # Stops when the validation metric no longer improves, and keeps the best epoch.",
         "  early_stopping: {patience: 10}",
     ]

@@ -83,7 +83,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
             "warnings": [f"{BASE}: {warning}" for warning in base["warnings"]],
         }
         if ended:
-            observer.progress("serving what is new", None)
+            observer.progress("serving new items", None)
             loaded = load_run(directory / BASE)
             vectors, out = loaded.vectors(), directory / "vectors"
             measure = _Measure(spec.recommendation.cutoffs, spec.seed)

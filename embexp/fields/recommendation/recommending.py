@@ -82,7 +82,7 @@ class Vectors:
     def check_finite(self) -> None:
         """Raises DivergedError if a vector has a number that is not finite."""
         if not (np.isfinite(self.of_users).all() and np.isfinite(self.of_items).all()):
-            raise DivergedError("vectors of users or items are not finite numbers: the training has diverged")
+            raise DivergedError("vectors of users or items are not finite numbers: training has diverged")
 
     def lists(
         self, count: int, *, include_seen: bool = False, progress: Progress = quiet

@@ -55,6 +55,6 @@ def lines(experiment: Experiment) -> list[str] | None:
         "train:",
         "  batch_size: 64",
         "  epochs: 30",
-        "  # Ends when the validation no longer improves, with the values of the best epoch.",
+        "  # Stops when the validation metric no longer improves, and keeps the best epoch.",
         "  early_stopping: {patience: 3}",
     ]

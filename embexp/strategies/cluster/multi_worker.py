@@ -336,7 +336,7 @@ class MultiWorker(Strategy):
             "exchange_seconds": [] if self._conductor is None else self._conductor.seconds,
             **self._exchange.facts(),
         }
-        rule = "differ in bits from that of worker 0, which is kept, as their processors compute differently"
+        rule = "differ bit for bit from worker 0's, which is kept, because their processors compute differently"
         warnings = [Note(f"tables.{name}", f"copies of workers {each} {rule}") for name, each in differing.items()]
         return {"cluster": cluster, "warnings": warnings}
 

@@ -37,7 +37,7 @@ _EXPLANATIONS = {
     Cause.NEVER_MET: "were never looked up",
     Cause.NO_GRADIENT: "were looked up, but their gradient was 0, or too small to change a bit",
 }
-_OF_DENSE = "got no gradient: they were not looked up, or it was 0 (dense gradients do not tell), or too small"
+_OF_DENSE = "got no gradient: they were not looked up, or it was 0 or too small (dense gradients can't tell which)"
 Values = Callable[[Any], np.ndarray]
 """The values of a variable."""
 _SETTINGS = (

@@ -307,15 +307,15 @@ def _cause(movement: Movement, optimizer: TableOptimizer, learned: bool, loss_le
 def _line(cause: str, path: str, tables: list[tuple[str, Movement]], optimizer: Any) -> str:
     names = summarize_names([f"tables.{name}" for name, _ in tables])
     shares = summarize_names([f"{each.median:.2g}" for _, each in tables])
-    line = f"{names}: trained rows hardly moved, by {shares} of their initial norm in the median"
+    line = f"{names}: trained rows hardly moved (median distance: {shares} of the initial norm)"
     if cause == "steps":
-        return f"{line}: a larger {path}.learning_rate, now {optimizer.learning_rate:g}, is the usual remedy"
+        return f"{line}: increase {path}.learning_rate, which is {optimizer.learning_rate:g}"
     added = max(each.accumulated or 0.0 for _, each in tables)
     start = optimizer.initial_accumulator_value
     remedy = 10.0 ** (math.floor(math.log10(added)) - 1) if added > 0 else 1e-12
     return (
         f"{line}: {path}.initial_accumulator_value = {start:g} is far above the squared gradients that were added to"
-        f" it, {added:.2g}, and makes every step short; set it to {max(remedy, 1e-12):g} or less"
+        f" it, {added:.2g}, which makes every step small; set it to {max(remedy, 1e-12):g} or less"
     )
 
 
@@ -823,9 +823,9 @@ def _explanation(cause: Cause, rows: np.ndarray, paused: bool, grouping: Groupin
                 "were looked up, but no gradient reached them: the model may have no path from them to its loss,"
                 " or the gradient was 0 or too small to change a float32"
             )
-            return words + (", or they were met only while their learning rate was 0" if paused else "")
+            return words + (", or they occurred only while their learning rate was 0" if paused else "")
         case Cause.NEVER_MET:
-            words = "were never met in training" + (" at a step at which they may move" if paused else "")
+            words = "never occurred in training" + (" at a step at which they may move" if paused else "")
             if training.epochs < 1:
                 words += f", which saw {math.floor(1000 * training.epochs) / 10:g}% of its data"
             return words

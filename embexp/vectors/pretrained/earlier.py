@@ -340,12 +340,12 @@ def slots_of_earlier(
     place = f"tables.{name}"
     if new.kind != before.kind:
         ignored = f"its slots {', '.join(stored)} are ignored" if stored else "it has no slots"
-        begin = f"those of {new.kind}, {', '.join(wanted)}, begin at their initial values" if wanted else ""
+        begin = f"those of {new.kind}, {', '.join(wanted)}, start from their initial values" if wanted else ""
         words = "; ".join(filter(None, [f"the checkpoint's optimizer is {before.kind}: {ignored}", begin]))
         return {}, (Note(place, words),) if stored or wanted else ()
     kept: dict[str, VectorSource] = {slot: source.rows(theirs, slot) for slot in wanted if slot in stored}
     lacking = ", ".join(slot for slot in wanted if slot not in stored)
-    why = f"the checkpoint has no slots {lacking} (the table was frozen): they begin at their initial values"
+    why = f"the checkpoint has no slots {lacking} (the table was frozen): they start from their initial values"
     return kept, (Note(place, why),) if lacking else ()
 
 

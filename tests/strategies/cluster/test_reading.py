@@ -48,7 +48,7 @@ def test_all_have_what_one_process_makes_and_worker_0_shows_it(tmp_path: Path, m
     assert done
     assert done == sorted(done)
     assert done[-1] <= 1
-    assert [stage for stage, _ in stages][-2:] == ["dividing the examples", "making vocabularies"]
+    assert [stage for stage, _ in stages][-2:] == ["splitting the examples", "building vocabularies"]
 
 
 def test_a_fault_of_another_worker_ends_all_with_the_same_words(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_rows_that_training_never_met(folder: Path, tmp_path: Path) -> None:
     assert found["special_rows_never_met"] == 10  # the OOV row, and nine that stand for nothing
     (warning,) = about(result, "item")
     count = f"{OLD + NEW - met} of 50 trainable rows never moved"
-    assert re.search(rf"{count}: they were never met in training, which saw 2\.6% of its data \('\w+', ", warning)
+    assert re.search(rf"{count}: they never occurred in training, which saw 2\.6% of its data \('\w+', ", warning)
 
 
 def test_tables_whose_rows_were_merely_never_met_share_a_line(folder: Path, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_tables_whose_rows_were_merely_never_met_share_a_line(folder: Path, tmp_
     shown = ", ".join(
         f"tables.{name} {counts[name]} of {rows}" for name, rows in (("user", USERS + 1), ("item", OLD + NEW + 1))
     )
-    words = "they were never met in training, which saw 0.3% of its data"
+    words = "they never occurred in training, which saw 0.3% of its data"
     assert warning == f"trainable rows never moved ({shown}): {words}"
 
 

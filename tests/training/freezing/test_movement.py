@@ -89,9 +89,11 @@ def test_which_tables_are_told(name: str) -> None:
     found = watching.movement_warnings({"a": Movement(9, median, accumulated)}, of(optimizer, "a"), learned=learned)
     assert bool(found) == (cause is not None)
     if cause is not None:
-        assert found[0].startswith(f"tables.a: trained rows hardly moved, by {median:.2g} of their initial norm")
+        assert found[0].startswith(
+            f"tables.a: trained rows hardly moved (median distance: {median:.2g} of the initial norm)"
+        )
         assert ("is far above the squared gradients" in found[0]) == (cause == "accumulator")
-        assert (".learning_rate, now " in found[0]) == (cause == "steps")
+        assert (".learning_rate, which is " in found[0]) == (cause == "steps")
 
 
 @pytest.mark.parametrize(("left", "told"), [(0.95, True), (None, True), (0.02, False)])
@@ -107,10 +109,10 @@ def test_tables_with_the_same_cause_share_a_line_with_the_remedy() -> None:
     optimizer = Adagrad(learning_rate=0.001, initial_accumulator_value=0.1)
     movements = {name: Movement(9, 0.003, 2.5e-6) for name in ("user", "item", "own")}
     assert watching.movement_warnings(movements, of(optimizer, *movements), learned=True) == [
-        "tables.user, tables.item: trained rows hardly moved, by 0.003, 0.003 of their initial norm in the median:"
+        "tables.user, tables.item: trained rows hardly moved (median distance: 0.003, 0.003 of the initial norm):"
         " optimizer.initial_accumulator_value = 0.1 is far above the squared gradients that were added to it, 2.5e-06,"
-        " and makes every step short; set it to 1e-07 or less",
-        "tables.own: trained rows hardly moved, by 0.003 of their initial norm in the median:"
+        " which makes every step small; set it to 1e-07 or less",
+        "tables.own: trained rows hardly moved (median distance: 0.003 of the initial norm):"
         " tables.own.optimizer.initial_accumulator_value = 0.1 is far above the squared gradients that were added to"
-        " it, 2.5e-06, and makes every step short; set it to 1e-07 or less",
+        " it, 2.5e-06, which makes every step small; set it to 1e-07 or less",
     ]

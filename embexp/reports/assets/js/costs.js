@@ -18,7 +18,7 @@ function setUpCosts() {
     const rows = [...methodsOf(plotted())].map(([method, runs]) => [
       method, count(runs.length), spread(runs.map((run) => run.init.seconds), (value) => value.toPrecision(3)), spread(runs.map((run) => run.init.peak), bytes), spread(runs.map((run) => run.init.graph), bytes), spread(runs.map((run) => run.init.graphAll), bytes),
     ]);
-    table.replaceChildren(grid([["method", "text"], ["runs", "number"], ["seconds", "number"], ["peak memory added", "number"], ["GraphDef of the tables", "number"], ["GraphDef in all", "number"]], rows), el("p", { class: "muted small" }, "Median, with the smallest and the largest value."));
+    table.replaceChildren(grid([["method", "text"], ["runs", "number"], ["seconds", "number"], ["peak memory added", "number"], ["GraphDef of the tables", "number"], ["GraphDef in total", "number"]], rows), el("p", { class: "muted small" }, "Median, with the smallest and the largest value."));
   };
   on("runs", draw);
   draw();
@@ -78,7 +78,7 @@ function setUpRows() {
   const controls = names.length > 1 ? el("div", { class: "controls" }, select("table", names.map((name) => [name, name]), chosen.table, (value) => ((chosen.table = value), chart.draw()))) : null;
   if (controls) section.append(controls);
   section.append(holder, note);
-  const chart = makeChart(holder, "Rows of a table by what became of them", (_, box) => rowsOption(box, chosen.table, note), { height: (width) => rowsHeight(width, chosen.table) });
+  const chart = makeChart(holder, "Rows of a table: frozen, moved and never moved", (_, box) => rowsOption(box, chosen.table, note), { height: (width) => rowsHeight(width, chosen.table) });
 }
 
 function barsOf(name) {

@@ -43,7 +43,7 @@ function runFacts(run) {
   const best = run.bestStep === null || run.bestStep === undefined ? null : `best at step ${count(run.bestStep)}`;
   const speed = run.speed ? `${count(run.speed)} examples/s` : null;
   const seconds = (value, what) => (value === null ? null : `${plain(Number(value.toFixed(1)))} s ${what}`);
-  const times = [seconds(run.seconds, "in all"), seconds(run.trainSeconds, "of training")];
+  const times = [seconds(run.seconds, "in total"), seconds(run.trainSeconds, "of training")];
   return [steps, best, ...times, speed, run.strategy, run.runId ? `run_id ${run.runId.slice(0, 12)}` : null].filter(Boolean);
 }
 
@@ -80,7 +80,7 @@ function initTable(run) {
     ["seconds", init.seconds === null ? "" : plain(Number(init.seconds.toPrecision(3)))],
     ["peak memory added", bytes(init.peak)],
     ["GraphDef of the tables", bytes(init.graph)],
-    ["GraphDef in all", bytes(init.graphAll)],
+    ["GraphDef in total", bytes(init.graphAll)],
   ];
   return el("dl", { class: "pairs" }, facts.filter(([, text]) => text).map(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]));
 }

@@ -119,8 +119,8 @@ function insideOf(get) {
   const tokens = el("select", { "aria-label": "Token whose nearest rows are listed", change: () => list() });
   const parts = {
     near: el("div", { class: "cell" }, el("h3", {}, "nearest rows, by cosine"), tokens, listed),
-    lengths: el("div", { class: "cell" }, el("h3", {}, "lengths by frequency")),
-    moved: el("div", { class: "cell" }, el("h3", {}, "pretrained rows that training turned most, and least")),
+    lengths: el("div", { class: "cell" }, el("h3", {}, "vector length by token frequency")),
+    moved: el("div", { class: "cell" }, el("h3", {}, "pretrained rows whose direction changed most and least")),
   };
   const charts = [
     makeChart(parts.lengths, "Lengths of rows by the frequency of their tokens", () => lengthsOption(get()), { height: 260, events: ["theme"] }),
@@ -150,7 +150,7 @@ function insideOf(get) {
 }
 
 function lengthsOption({ lengths }) {
-  if (lengths.length === 0) return "Nothing is known of frequencies.";
+  if (lengths.length === 0) return "Token frequencies are unknown.";
   const [low, middle, high] = [0, 1, 2].map((place) => lengths.map((band) => band.lengths[place]));
   const colour = palette()[0];
   const names = lengths.map(({ counts: [most, least] }) => (most === least ? count(most) : `${count(most)} to ${count(least)}`));
@@ -169,7 +169,7 @@ function lengthsOption({ lengths }) {
 }
 
 function movedOption({ moved }) {
-  if (!moved) return "No row is pretrained and trained.";
+  if (!moved) return "No pretrained row was trained.";
   const colours = palette();
   const rows = [...moved.most.map((each) => [...each, colours[1]]), ...moved.least.map((each) => [...each, colours[0]])];
   const names = rows.map(([token]) => token);

@@ -73,7 +73,7 @@ function setUpImportance(section, chosen) {
   const cell = el("div", { class: "cell spaced" }, el("h3", {}, "Importance of parameters"));
   section.append(cell);
   if (importance.length === 0) {
-    cell.append(el("p", { class: "empty" }, `Importances need two parameters that ${fewest} trials with results have.`));
+    cell.append(el("p", { class: "empty" }, `Importances need at least two parameters that occur in ${fewest} trials with results.`));
     return [];
   }
   const most = Math.max(...importance.map((each) => each.length));
@@ -88,8 +88,8 @@ function setUpImportance(section, chosen) {
       series: [{ type: "bar", data: found.map(([, value]) => value), barWidth: 18, itemStyle: { color: themed("accent") }, label: { show: true, position: "right", color: themed("text"), formatter: ({ value }) => value.toFixed(2) } }],
     };
   }, { height: 60 + 30 * most });
-  const words = `By ${evaluator} of Optuna: shares of what makes the best trials differ from all. Parameters with conditions count where they are chosen.`;
-  cell.append(el("p", { class: "muted small" }, without.length ? `${words} Left out, as fewer than ${fewest} trials with results have them: ${without.join(", ")}.` : words));
+  const words = `Computed by Optuna's ${evaluator}: how much each parameter distinguishes the best trials from all trials. A parameter with conditions counts only in trials that have it.`;
+  cell.append(el("p", { class: "muted small" }, without.length ? `${words} Left out because fewer than ${fewest} trials with results have them: ${without.join(", ")}.` : words));
   return [chart];
 }
 

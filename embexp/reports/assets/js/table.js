@@ -56,7 +56,7 @@ function setUpTable() {
         "tr",
         {},
         el("th", { scope: "col", class: "switch" }, all),
-        headCell("number", "run", "the order in which they were given", "name"),
+        headCell("number", "run", "the order in which the runs were given", "name"),
         ...shownColumns.map((each) => headCell(each.key, each.label, each.title, each.numeric ? "number" : "")),
         headCell("status", "status", "how the run ended"),
       ),
@@ -64,7 +64,7 @@ function setUpTable() {
     const colours = runColouring();
     const limit = expanded ? runs.length : FIRST;
     body.replaceChildren(...runs.slice(0, limit).map((run) => row(run, shownColumns, formats, colours)));
-    if (runs.length === 0) body.append(el("tr", {}, el("td", { colspan: shownColumns.length + 3, class: "empty" }, "No run passes the filters.")));
+    if (runs.length === 0) body.append(el("tr", {}, el("td", { colspan: shownColumns.length + 3, class: "empty" }, "No run matches the filters.")));
     more.hidden = runs.length <= limit;
     more.textContent = `Show all ${runs.length} runs`;
     const off = runs.filter((run) => state.off.has(run.id)).length;

@@ -1,7 +1,7 @@
 /* What vectors are worth by tests: similarity, analogies, categories; each run or, of several seeds, their mean and range. */
 
 const TESTS = [
-  ["similarity", "similarity", "Spearman correlation with people", "Spearman", "Pearson", "pairs"],
+  ["similarity", "similarity", "Spearman correlation with human scores", "Spearman", "Pearson", "pairs"],
   ["analogies", "analogies", "right answers by 3CosAdd", "3CosAdd", "3CosMul", "questions"],
   ["categories", "categories", "purity of clusters", "purity", "by chance", "words"],
 ];
@@ -67,9 +67,9 @@ function noteOf(settings) {
   const several = settings.some(({ marks }) => marks.some(({ seeds }) => seeds > 1));
   const single = settings.some(({ marks }) => marks.some(({ seeds }) => seeds === 1));
   return [
-    single ? "The lines of a single run are 95% intervals; of categories, the range over ten clusterings." : "",
-    several ? "Points of several seeds are their mean, and lines their range." : "",
-    "Compare tests only where they cover the same words.",
+    single ? "Lines of a single run are 95% intervals; for categories, they are the range of ten clusterings." : "",
+    several ? "With several seeds, points are means and lines are ranges." : "",
+    "Compare results only if they cover the same words.",
   ].filter(Boolean).join(" ");
 }
 
@@ -87,7 +87,7 @@ function testsHeight(kind, table) {
 function testsOption(kind, label, table) {
   const settings = settingsOf(kind, table);
   const tests = [...new Set(settings.flatMap(({ marks }) => marks.map(({ test }) => test)))];
-  if (tests.length === 0) return "No run in the plots has these figures of this table.";
+  if (tests.length === 0) return "No run in the plots has these figures for this table.";
   const colours = runColouring();
   const [name, other, many] = TESTS.find(([each]) => each === kind).slice(3);
   const series = settings.map(({ runs, label: setting, marks }, place) => ({
