@@ -168,7 +168,7 @@ def read(path: Path) -> tuple[FittedColumn, ...]:
         DataError: there is no such file, or it was changed.
     """
     if not path.exists():
-        raise DataError(f"{path}: there is no such file, which has what was fitted to the numeric columns of the run")
+        raise DataError(f"{path}: there is no such file; it holds what the run fitted to its numeric columns")
     if fault := files.fault_of(path):
         raise DataError(f"{path}: {fault}")
     try:
@@ -181,7 +181,7 @@ def read(path: Path) -> tuple[FittedColumn, ...]:
         said = str(error).partition("\n")[0]
         raise DataError(f"{path} is damaged: expected the numeric columns of a run ({said})") from error
     if not unchanged:
-        raise DataError(f"{path} was changed: its digest is not that of its content; put the run's own back")
+        raise DataError(f"{path} was changed: its digest does not match its content; restore the run's own file")
     return found
 
 
@@ -245,12 +245,12 @@ def column_warnings(found: Sequence[Figures], settings: Mapping[str, NumericColu
     if single := {each.name: f"{each.median:g}" if each.count else "none" for each in found if not each.deviation}:
         shown = summarize_names([f"{name} ({value})" for name, value in single.items()])
         lines.append(
-            f"numeric columns with a single value, or none, among up to {SAMPLE:,} training examples: {shown}: models"
-            " can't learn from them; leave them out of data.dense_features"
+            f"numeric columns with a single value or none in up to {SAMPLE:,} training examples: {shown}: "
+            f"models can't learn from them; remove them from data.dense_features"
         )
     for columns, what, why, transform in (
         (heavy, "with heavy tails", "a few large values outweigh the others", "log1p"),
-        (scaled, "of a large scale", "models learn best from values of about the size 1", "standardize"),
+        (scaled, "on a large scale", "models learn best from values of magnitude about 1", "standardize"),
     ):
         if columns:
             shown = summarize_names([f"{name} ({figures})" for name, figures in columns.items()])
@@ -266,8 +266,8 @@ def bucket_warnings(vocabularies: Mapping[str, Vocabulary]) -> list[str]:
     if not single:
         return []
     return [
-        f"tables of a single bucket: {summarize_names(single)}: their numbers do not differ in the training split, so"
-        " there are no quantiles; leave the features out, or set buckets.boundaries"
+        f"tables of a single bucket: {summarize_names(single)}: their numbers do not differ in the training "
+        f"split, so there are no quantiles; remove the features, or set buckets.boundaries"
     ]
 
 

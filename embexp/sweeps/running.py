@@ -111,7 +111,7 @@ class Runner:
         (self._sweep / jobs.CANCEL).unlink(missing_ok=True)
         for name in changed_tables(self._sweep):
             self.shown.warn(
-                f"{self._sweep / name} was changed or removed since the sweep wrote it: it is written again"
+                f"{self._sweep / name} was changed or removed after the sweep wrote it, so it is written again"
             )
         self.ledger.add([], {TABLES_NOTED: {}})
         for job in self.ledger.jobs():

@@ -43,7 +43,7 @@ def seconds_of(duration: Any) -> float:
 
 def _duration(value: Any) -> Any:
     if not 0 < seconds_of(value) < math.inf:
-        raise PydanticCustomError("duration", "it must be a duration with its unit, such as 2h, 90m, 1h 30m or 45s")
+        raise PydanticCustomError("duration", "it must be a duration with a unit, such as 2h, 90m, 1h 30m or 45s")
     return value
 
 
@@ -126,7 +126,7 @@ def changed_launching(recorded: Mapping[str, Any], overrides: Sequence[str], loa
             content[key] = override.value()
         else:
             rule = "a sweep is resumed as it was planned"
-            remedy = f"only {LAUNCHER} can change, such as {LAUNCHER}.jobs=2; start a new sweep for anything else"
+            remedy = f"only {LAUNCHER} can change, such as {LAUNCHER}.jobs=2; for anything else, start a new sweep"
             faults.append(Fault(override.key_or_group, format_value(override.value()), rule, remedy))
     if faults:
         raise ConfigError(faults)

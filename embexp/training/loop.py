@@ -315,8 +315,8 @@ class Loop:
         outcome.logged_at, outcome.loss_sum = outcome.steps, 0.0
         if not math.isfinite(outcome.train_loss):
             raise DivergedError(
-                f"the loss is {outcome.train_loss} at step {outcome.steps}: the training has diverged; a smaller"
-                " optimizer.learning_rate or dense_optimizer.learning_rate is the usual remedy"
+                f"the loss is {outcome.train_loss} at step {outcome.steps}: training has diverged; try a "
+                f"smaller optimizer.learning_rate or dense_optimizer.learning_rate"
             )
         rate = self.schedule.batch_size * steps / seconds if seconds > 0 and steps > 0 else None
         for listener in self.listeners:

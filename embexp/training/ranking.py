@@ -200,7 +200,7 @@ def ranks_of_queries(
 def _check_finite(finite: np.ndarray) -> None:
     if wrong := int(np.count_nonzero(~finite)):
         raise DivergedError(
-            f"{wrong:,} of {len(finite):,} queries have scores that are not finite numbers: the training has diverged"
+            f"{wrong:,} of {len(finite):,} queries have scores that are not finite numbers: training has diverged"
         )
 
 
@@ -276,7 +276,7 @@ def without(scores: np.ndarray, seen: Pairs) -> np.ndarray:
         DivergedError: a score is not finite.
     """
     if not np.isfinite(scores).all():
-        raise DivergedError("scores of items are not finite numbers: the training has diverged")
+        raise DivergedError("scores of items are not finite numbers: training has diverged")
     scores[seen] = -np.inf
     return scores
 

@@ -142,7 +142,7 @@ def test_what_was_fitted_is_read_as_it_was_written(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     content["columns"][1]["mean"] += 1
     path.write_text(json.dumps(content))
-    with pytest.raises(DataError, match="was changed: its digest is not that of its content"):
+    with pytest.raises(DataError, match="was changed: its digest does not match its content"):
         numbers.read(path)
     for damaged in ("", "[]", '{"columns": 3, "digest": ""}', '{"columns": [{}], "digest": "x"}', "[" * 100_000):
         path.write_text(damaged)
@@ -205,7 +205,7 @@ def test_heavy_tails_are_warned_of(name: str) -> None:
 @pytest.mark.parametrize("name", LARGE)
 def test_large_scales_are_warned_of(name: str) -> None:
     [warning] = warnings(LARGE[name])
-    assert warning.startswith("numeric columns of a large scale: price (mean ")
+    assert warning.startswith("numeric columns on a large scale: price (mean ")
     assert warning.endswith("; set data.dense_features.price.transform=standardize")
     assert warnings(LARGE[name], NumericColumn(missing=Fill.ZERO)) != []
     assert warnings(LARGE[name], NumericColumn(transform=Transform.QUANTILE)) == []

@@ -201,5 +201,5 @@ def test_raw_counts_are_warned_of(log: Path) -> None:
     raw = prepare(spec_of(log, {"views": {}, "age": {"missing": "zero"}}))
     heavy, large = raw.warnings
     assert heavy.startswith("numeric columns with heavy tails: views (median ")
-    assert large.startswith("numeric columns of a large scale: age (mean ")
+    assert large.startswith("numeric columns on a large scale: age (mean ")
     assert prepare(spec_of(log)).warnings == []

@@ -104,7 +104,7 @@ class LabelEvaluator(Evaluator):
         groups, by = None, self._grouped_by
         if by is not None:
             if by in examples.lists:
-                rule = "groups are values of a column with one value for each example, and this one has several"
+                rule = "groups must come from a column with one value per example, but this one has several"
                 raise ConfigError([Fault("metrics.grouped_auc.by", repr(by), rule, "name another column")])
             groups = examples.column(by, rows)
         weights = examples.example_weights
@@ -151,8 +151,8 @@ class LabelEvaluator(Evaluator):
         found = super().warnings(data, final, baselines)
         if found and self._weighs_classes:
             found.append(
-                "train.class_weights moves probabilities towards rare classes, so that log_loss, brier and"
-                " calibration_error are worse: judge by auc, pr_auc or balanced_accuracy"
+                "train.class_weights moves probabilities towards rare classes, so log_loss, brier and "
+                "calibration_error get worse: judge by auc, pr_auc or balanced_accuracy"
             )
         return found
 

@@ -61,7 +61,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike, measures: Measure
     y, z = checked(task, labels, logits)
     weights = measures.weights
     if weights is not None and not weights.any():
-        raise DataError(f"the weights of all {len(weights):,} examples are 0: nothing counts")
+        raise DataError(f"the weights of all {len(weights):,} examples are 0, so no example counts")
     return metric_specs.computed(task, "value", y, z, weights, listed=measures.listed, grouped=measures.groups)
 
 
@@ -92,9 +92,7 @@ def mean(values: np.ndarray, weights: np.ndarray | None) -> float:
 
 def _check_finite(logits: np.ndarray) -> None:
     if wrong := int(np.count_nonzero(~np.isfinite(logits).reshape(len(logits), -1).all(axis=1))):
-        raise DivergedError(
-            f"{wrong:,} of {len(logits):,} predictions are not finite numbers: the training has diverged"
-        )
+        raise DivergedError(f"{wrong:,} of {len(logits):,} predictions are not finite numbers: training has diverged")
 
 
 def rmse(labels: ArrayLike, predictions: ArrayLike, weights: np.ndarray | None = None) -> float:

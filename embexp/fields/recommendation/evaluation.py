@@ -328,8 +328,8 @@ class ListEvaluator(Evaluator):
         for split, popular in popularity.items():
             if skipped := _recommended(data).held_out(split).skipped:
                 found.append(
-                    f"{split}: {skipped:,} users are not evaluated: the training split does not have them, or they have"
-                    " seen their held-out items before"
+                    f"{split}: {skipped:,} users are not evaluated because they are not in the training split "
+                    f"or have already seen their held-out items"
                 )
             if split not in final:
                 continue
