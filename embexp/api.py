@@ -70,17 +70,18 @@ def run(
     """Runs an experiment, or all runs of a study.
 
     Args:
-        spec: from `embexp.compose` or `embexp.spec_of`; or a list of overrides, with `data` one without `data.path`.
-        directory: directory of the run; None: in a Hydra app the output directory of its job, else
-            `outputs/DATE/TIME`, or the next free name, `…_2`. If a directory that is given has a run already, or other
-            files, the run does what `spec.output.existing` says: it is refused, unless that is `number`, `replace` or
-            `continue`.
-        data: in the place of files, for a spec with data=csv or data=parquet: a dict of columns (lists or NumPy
-            arrays), an Arrow table, or a data frame of pandas or Polars; or a dict of such for `train`, `validation`
-            and `test`. What the run reads is recorded as Parquet in its directory, unless `output.data` is false.
-        config_dir: with overrides, a folder with the user's own configs.
+        spec: from `embexp.compose` or `embexp.spec_of`; or a list of overrides, which must not set `data.path` if
+            `data` is passed.
+        directory: directory of the run. None: the job's output directory in a Hydra app, otherwise `outputs/DATE/TIME`
+            or the next free name, `…_2`. If the given directory already holds a run or other files,
+            `spec.output.existing` decides: by default it is an error, and `number`, `replace` or `continue` allow it.
+        data: data in memory instead of files, for a spec with data=csv or data=parquet. It is a dict of columns (lists
+            or NumPy arrays), an Arrow table, or a pandas or Polars data frame; or a dict of these for `train`,
+            `validation` and `test`. What the run reads is recorded as Parquet in its directory, unless `output.data` is
+            false.
+        config_dir: a folder with the user's own configs; only with overrides.
         listeners: called during training, in each run of a study.
-        allow_code: functions outside of the user's own modules that the spec may run, such as `["keras:Model"]`.
+        allow_code: functions outside the user's own modules that the spec may run, such as `["keras:Model"]`.
 
     Returns:
         The directory of the run and its summary.
@@ -88,9 +89,9 @@ def run(
     Raises:
         UsageError: an argument is of the wrong type, or TensorFlow does not execute eagerly here.
         DataError: a column of `data` can't be converted.
-        ConfigError: settings of the spec don't fit each other, the data or the files; with all faults. Or the directory
-            has a run already.
-        RunError: the run fails for a reason in the data, a file or the machine, or another process has the directory.
+        ConfigError: settings of the spec don't fit each other, the data or the files; lists all faults. Or the
+            directory already holds a run.
+        RunError: the run fails for a reason in the data, a file or the machine, or another process uses the directory.
     """
     added = arguments.items(listeners, Listener, "embexp.run", "listeners")
     chosen = None if directory is None else arguments.directory(directory, "embexp.run")
@@ -109,7 +110,7 @@ def run(
         config_dir = None
     spec = arguments.a_spec(spec, "embexp.run")
     if config_dir is not None:
-        raise UsageError("embexp.run: config_dir is for overrides; embexp.compose takes it for a spec")
+        raise UsageError("embexp.run: config_dir works only with overrides; for a spec, pass it to embexp.compose")
     found, faults = composition.check_container(spec.model_dump(mode="json", warnings=False), permission)
     if found is None or faults:
         raise ConfigError(faults)
@@ -161,8 +162,8 @@ def _check_same_data(recorded: Sequence[Path], directory: Path) -> None:
         before = RunFolder(directory).data / file.name
         if not before.is_file() or digests.of_file(before) != digests.of_file(file):
             raise UsageError(
-                f"embexp.run: the run in {directory} has other data than data=, and output.existing=continue completes"
-                " it with its own; name another directory, or embexp.resume it"
+                f"embexp.run: the run in {directory} used other data than data=, but output.existing=continue "
+                f"would complete it with its own; choose another directory, or use embexp.resume"
             )
 
 
@@ -176,26 +177,27 @@ def sweep(
     quiet: bool = False,
     allow_code: Sequence[str] = (),
 ) -> SweepResult:
-    """Runs several specs, each in its own process, one or several at a time, as `embexp run -m` does.
+    """Runs several specs, each in its own process, as `embexp run -m` does.
 
-    A directory with the same sweep is continued: finished jobs are not repeated. `embexp resume DIR` completes an
-    interrupted sweep.
+    If the directory already holds the same sweep, that sweep is continued and finished jobs are not repeated. `embexp
+    resume DIR` completes an interrupted sweep.
 
     Args:
-        specs: a RunSpec for each job, or a list of overrides. A job whose settings can't be combined is skipped.
+        specs: one RunSpec or list of overrides per job. A job whose settings can't be combined is skipped.
         directory: directory of the sweep; None: `outputs/DATE/TIME_sweep`. A directory with other content is never
             written to.
-        jobs: number of jobs at once; auto: one for each core or GPU. Above 1, each gets its share of the cores.
+        jobs: number of jobs at once; auto: one per core or GPU. With more than one, each job gets its share of the
+            cores.
         timeout_minutes: time limit, after which a job counts as failed; None: no limit.
         retries: number of retries of a job whose process crashed.
-        allow_code: functions outside of the user's own modules that the specs may run, such as `["keras:Model"]`.
+        allow_code: functions outside the user's own modules that the specs may run, such as `["keras:Model"]`.
 
     Returns:
         The directory, and how each job ended. A failed job is an outcome, not an exception.
 
     Raises:
-        UsageError: an argument is of the wrong type, or the directory has another sweep.
-        ConfigError: a spec is invalid; with the faults of all. Nothing has been started.
+        UsageError: an argument has the wrong type, or the directory already holds a different sweep.
+        ConfigError: a spec is invalid; lists the faults of all specs. No job has been started.
     """
     allowed = arguments.allowed_code(allow_code, "embexp.sweep")
     given = _specs(specs, Permission(frozenset(allowed), caller=Caller.PYTHON))
@@ -219,7 +221,7 @@ def _specs(values: Sequence[RunSpec | Sequence[str]], permission: Permission) ->
     loader = None
     for number, value in enumerate(values):
         if isinstance(value, str):
-            raise UsageError(f"{function} takes a list of specs or of lists of overrides, not of texts; {remedy}")
+            raise UsageError(f"{function} takes a list of specs or of lists of overrides, not of strings; {remedy}")
         try:
             if isinstance(value, RunSpec):
                 spec, wrong = composition.check_container(value.model_dump(mode="json", warnings=False), permission)
@@ -231,7 +233,7 @@ def _specs(values: Sequence[RunSpec | Sequence[str]], permission: Permission) ->
                 spec, wrong = composition.candidate(loader, texts).spec, []
             if spec is not None and spec.seeds > 1:
                 rule = "here every job is one run"
-                wrong.append(Fault("seeds", str(spec.seeds), rule, "give a spec for each seed"))
+                wrong.append(Fault("seeds", str(spec.seeds), rule, "pass one spec per seed"))
             if spec is not None:
                 found.append(spec)
         except ConfigError as error:
@@ -252,18 +254,18 @@ def resume(
     quiet: bool = False,
     allow_code: Sequence[str] = (),
 ) -> RunResult:
-    """Completes a run, or a sweep, that was interrupted or killed, in its own directory, as `embexp resume` does.
+    """Completes an interrupted or killed run or sweep in its own directory, as `embexp resume` does.
 
     Args:
         directory: directory of the run, the study or the sweep.
-        overrides: such as `["train.epochs=40"]`, to train longer; only the length, `output` and `checkpoint` may
-            change. For a sweep, only `hydra.launcher` may change.
+        overrides: such as `["train.epochs=40"]`, to train longer. Only the length, `output` and `checkpoint` may
+            change; for a sweep, only `hydra.launcher`.
         listeners: called during training; not for a sweep, whose jobs are separate processes.
         allow_code: functions that the recorded spec, or those of the sweep, may run, such as `["my_models:tower"]`.
 
     Returns:
-        The directory of the run and its summary, with the same results as an uninterrupted run. The summary of a sweep
-        has its `status` (completed, interrupted or failed) and its `jobs`, as in `sweep.json`.
+        The directory of the run and its summary. The results are the same as without the interruption. The summary of a
+        sweep has its `status` (completed, interrupted or failed) and its `jobs`, as in `sweep.json`.
 
     Raises:
         UsageError: an argument is of the wrong type, a spec names code that isn't allowed, or TensorFlow does not
@@ -278,7 +280,9 @@ def resume(
     allowed = arguments.allowed_code(allow_code, "embexp.resume")
     if ledger.exists(folder):
         if added:
-            raise UsageError(f"embexp.resume: {folder} is a sweep, whose jobs are processes without listeners")
+            raise UsageError(
+                f"embexp.resume: {folder} is a sweep, and its jobs run in processes that can't have listeners"
+            )
         return _resume_sweep(folder, texts, allowed, quiet=quiet)
     recorded = RunFolder(folder).recorded_spec()
     check_code(named_functions(recorded), allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
@@ -304,25 +308,25 @@ def continue_run(
     quiet: bool = False,
     allow_code: Sequence[str] = (),
 ) -> RunResult:
-    """Begins a new run where a finished one ended, on other data of the same columns, as `embexp continue` does.
+    """Starts a new run where a finished one ended, on other data with the same columns, as `embexp continue` does.
 
     Args:
-        parent: directory of the finished run, which is not changed.
-        data: a path, or a list of paths; or data in memory, as `embexp.run` takes it.
+        parent: directory of the finished run. It is not changed.
+        data: a path or a list of paths; or data in memory, as in `embexp.run`.
         overrides: such as `["train.epochs=1", "freeze=old_rows"]`; all settings of the parent can be set.
         directory: directory of the new run; None: `outputs/DATE/TIME`, or the next free name.
         listeners: called during training.
         allow_code: functions that the parent's spec may run, such as `["my_models:tower"]`.
 
     Returns:
-        The directory of the new run and its summary; under `parent`, what it went on from, how good that is on the new
-        data, and what the training added.
+        The directory of the new run and its summary. Under `parent`, the summary has the run that it continued, the
+        metrics of that run on the new data, and what training added.
 
     Raises:
         UsageError: an argument is of the wrong type, or a spec names code that isn't allowed.
-        NotARunError: the parent is no finished run.
-        ConfigError: settings don't fit each other, the parent, the data or the files; with all faults.
-        DataError: the data have other columns or classes than the parent's, or a record of the parent was changed.
+        NotARunError: the parent is not a finished run.
+        ConfigError: settings don't fit each other, the parent, the data or the files; lists all faults.
+        DataError: the data has other columns or classes than the parent's, or a record of the parent was changed.
         RunError: the run fails for a reason in the data, a file or the machine.
     """
     function = "embexp.continue_run"
@@ -348,19 +352,19 @@ def continue_run(
 
 
 def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str | Path | None = None) -> Verification:
-    """Repeats a run, or a study, from its record in a new process and compares the results, as `embexp verify` does.
+    """Repeats a run or a study from its record in a new process and compares the results, as `embexp verify` does.
 
     Args:
         allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`.
-        keep: directory to keep the new run in; None: it is not kept.
+        keep: directory in which to keep the new run; None: it is deleted.
 
     Returns:
-        Whether the results are `identical`, and all `differences`: first those in the results, the earliest first,
-        then those in the circumstances.
+        Whether the results are `identical`, and all `differences`: first differences in the results, the earliest step
+        first, then differences in the circumstances.
 
     Raises:
         NotARunError: there is no run in the directory.
-        RunError: the run has not ended, can't be repeated, or fails this time.
+        RunError: the run has not ended, can't be repeated, or fails when it is repeated.
         UsageError: an argument is of the wrong type, the spec names code that isn't allowed, or `keep` exists.
     """
     folder = arguments.directory(directory, "embexp.verify")
@@ -383,23 +387,23 @@ def compare(
     """Compares finished runs on the same examples, as `embexp compare` does: differences, intervals and tests.
 
     Args:
-        runs: directories of runs, or of sweeps, whose runs that differ only in the seed are one model.
-        data: other data to compare them on, as `Run.evaluate` takes it; None: a split of their own.
+        runs: directories of runs or sweeps. Runs of a sweep that differ only in the seed count as one model.
+        data: other data to compare them on, as in `Run.evaluate`; None: a split of their own data.
         split: of the runs' own data: train, validation, test, or another split that the data has.
-        all_pairs: whether each model is compared with each other one, not only the first with all others.
-        rows: how many of the examples on which two models differ most are named.
+        all_pairs: whether to compare every pair of models, not only the first model with each other one.
+        rows: how many examples to name, of those on which two models differ most.
         allow_code: functions that the recorded specs may run, such as `["my_models:tower"]`.
-        progress: called with stages, and how much of each is done.
+        progress: called with each stage and the fraction of it that is done.
 
     Returns:
-        The comparison. It prints as text, is shown as tables in notebooks, and has the metrics of its first pair by
+        The comparison. It prints as text and is shown as tables in notebooks. It has the metrics of its first pair by
         name: `found["auc"].p`.
 
     Raises:
         UsageError: there are fewer than two models, an argument is of the wrong type, or code isn't allowed.
         NotARunError: there is no run in a directory.
         RunError: the runs have different tasks, or were evaluated on different examples.
-        DataError: the data have changed since a run was trained, or can't be read.
+        DataError: the data has changed since a run was trained, or can't be read.
     """
     if isinstance(runs, str | Path) or not isinstance(runs, Iterable):
         raise UsageError(f"embexp.compare takes a list of directories: [{str(runs)!r}, …]")
@@ -429,17 +433,17 @@ def _resume_sweep(folder: Path, overrides: Sequence[str], allowed: Sequence[str]
 
 
 def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
-    """Loads a run from its directory: a finished one, or one that has not ended, as of its newest checkpoint.
+    """Loads a run from its directory. A run that has not ended is loaded from its newest checkpoint.
 
     The summary of a run that has not ended has `status` unfinished and, as `steps`, the step of that checkpoint.
 
     Args:
-        allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`. A model of your own
-            is built by its function when it is first used; tables and metrics of a finished run need none.
+        allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`. Your own model is built by
+            its function on first use; tables and metrics of a finished run don't need it.
 
     Raises:
-        UsageError: an argument is of the wrong type, or a function is allowed that the spec does not name.
-        NotARunError: the directory holds no run, or one that has neither ended nor saved a checkpoint.
+        UsageError: an argument has the wrong type, or `allow_code` has a function that the spec does not name.
+        NotARunError: the directory holds no run, or holds one that has neither ended nor saved a checkpoint.
     """
     folder = arguments.directory(directory, "embexp.load_run")
     allowed = arguments.allowed_code(allow_code, "embexp.load_run")

@@ -53,8 +53,8 @@ class Fault:
         remedy: how to fix it, or "" if that is obvious from the rule.
         source: the file (and line, if known) or override that set the value, or "".
         code: the kind of fault.
-        fix: the remedy as overrides, if it is certain what they are: each takes the place of those of its key. A
-            key alone stands for none: what sets it is taken out.
+        fix: the remedy as overrides, if they are certain. Each replaces the overrides of its key. A key alone means
+            that its overrides are removed.
     """
 
     path: str
@@ -83,7 +83,7 @@ class EmbexpError(Exception):
     """Base class of all errors that embexp raises on purpose.
 
     Attributes:
-        told: whether all workers of the run have raised it.
+        told: whether all workers of the run have raised this error.
     """
 
     told = False
@@ -117,7 +117,7 @@ class DataError(RunError):
 
     Attributes:
         rule: the message without the remedy.
-        remedy: what helps, or "".
+        remedy: how to fix it, or "".
     """
 
     def __init__(self, rule: str, remedy: str = "") -> None:

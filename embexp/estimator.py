@@ -31,8 +31,8 @@ _loading = threading.Lock()
 def load() -> Any:
     """The module that was `tf.estimator` in TensorFlow 2: `Estimator`, `EstimatorSpec`, `RunConfig`, `ModeKeys`, ….
 
-    The first call imports it. From then on, the package's log messages below the level of errors are suppressed, those
-    about its deprecation included.
+    The first call imports it. From then on, the package's log messages below error level are suppressed, including
+    those about its deprecation.
 
     Raises:
         RunError: the package tensorflow-estimator is missing, or can't be imported under this TensorFlow.
@@ -50,7 +50,7 @@ def _loaded() -> Any:
             module = importlib.import_module(f"{_PACKAGE}._api.v2.estimator")
         except ImportError as error:
             raise RunError(
-                f"the package tensorflow-estimator can't be imported ({error}): another version than 2.15.0? {_REMEDY}"
+                f"the package tensorflow-estimator can't be imported ({error}); is its version 2.15.0? {_REMEDY}"
             ) from error
     logging.getLogger("tensorflow").addFilter(_is_worth_logging)
     return module

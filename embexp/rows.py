@@ -114,8 +114,8 @@ def gradient(loss: Callable[[Any], Any], variable: Any, ids: Any, *, frozen: Any
         variable: float32 [rows, dim], a `tf.Variable` or a Keras variable.
         ids: int32 or int64, of any shape; may repeat.
         frozen: rows that are looked up but excluded from the gradient: a range, a slice, their numbers, integers [k],
-            or a mask of all rows, booleans [rows]. None: no rows. Their count changes neither the size of a graph nor
-            the time of a step. The exception is numbers in an eager loop: prepare them once, with `FrozenRows`.
+            or a mask of all rows, booleans [rows]. None: no rows. Their number affects neither the size of a graph nor
+            the time of a step, except for row numbers in an eager loop: prepare these once with `FrozenRows`.
 
     Returns:
         The gradient, summed over repetitions, and the loss.
@@ -150,9 +150,9 @@ def of_slices(slices: Any, *, frozen: Any = None) -> RowGradient:
 
 
 def slots(optimizer: TableOptimizer, variable: Any) -> dict[str, Any]:
-    """New variables for an optimizer's slots, with their initial values: by name, float32 [rows, dim].
+    """New variables for an optimizer's slots, with their initial values, by name; float32 [rows, dim].
 
-    Those of its `row_slots` are [rows, 1].
+    Slots in its `row_slots` are [rows, 1].
     """
     variable = _checked(variable)
     rows, dim = variable.shape.as_list()
@@ -186,7 +186,7 @@ def update(
         total_steps: length of the training, for a schedule that ends with it.
 
     Returns:
-        In a graph of TensorFlow 1 the update operation; otherwise None, and the update is done.
+        In a TensorFlow 1 graph, the update operation; otherwise None, and the update is already done.
 
     Raises:
         ValueError: an argument has the wrong type or shape, or does not fit the optimizer.
@@ -194,14 +194,14 @@ def update(
     variable, slots = _checked(variable), {name: in_keras(slot) for name, slot in slots.items()}
     if optimizer.moves_every_row:
         raise ValueError(
-            "adam with lazy_adam=False updates every row, not only those of a gradient; set lazy_adam=True"
+            "adam with lazy_adam=False updates every row, not only the rows in the gradient; set lazy_adam=True"
         )
     if set(slots) != (expected := set(rules.slots_of(optimizer))):
         raise ValueError(f"{optimizer.kind} needs the slots {sorted(expected)}, got {sorted(slots)}")
     ids, rate = gradient.ids, tf.constant(optimizer.learning_rate, tf.float32)
     if not rules.is_constant(optimizer.schedule):
         if step is None or total_steps is None:
-            raise ValueError(f"{optimizer.kind} has a schedule ({optimizer.schedule.kind}): give step and total_steps")
+            raise ValueError(f"{optimizer.kind} has a schedule ({optimizer.schedule.kind}): pass step and total_steps")
         rate *= rules.schedule_factor(optimizer.schedule, step, total_steps=total_steps)
     before = {name: gather_rows(slot, ids) for name, slot in slots.items()}
     rows, after = rules.updated(optimizer, gather_rows(variable, ids), before, gradient.values, rate)

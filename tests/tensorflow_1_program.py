@@ -250,7 +250,7 @@ def check_api(case: str, resource: bool) -> None:
         "output.tensorboard=false",
     ]
     spec = embexp.compose([*small, "output.cache=of-runs"])
-    with pytest.raises(UsageError, match=r"embexp.run needs .*, nor after tf.compat.v1.disable_v2_behavior\(\); .*$"):
+    with pytest.raises(UsageError, match=r"embexp.run needs .* and after tf.compat.v1.disable_v2_behavior\(\); .*$"):
         embexp.run(spec, "run", quiet=True)
     assert not Path("run").exists()
 

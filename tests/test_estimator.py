@@ -115,7 +115,7 @@ except RunError as error:
     (tmp_path / "tensorflow_estimator" / "__init__.py").write_text("")
     output = python(script.format(folder=str(tmp_path))).stdout
     assert "can't be imported (No module named 'tensorflow_estimator._api')" in output
-    assert "another version than 2.15.0?" in output
+    assert "is its version 2.15.0?" in output
 
 
 def test_notes_on_progress_and_on_deprecation_stay_off_the_terminal_and_errors_do_not() -> None:

@@ -72,7 +72,7 @@ def test_there_is_one_object_of_each_task(task: tasks.Task) -> None:
 
 
 def test_an_unknown_task_names_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match="'sequences' is no task; tasks are regression, binary"):
+    with pytest.raises(ValueError, match="'sequences' is not a task; the tasks are regression, binary"):
         tasks.named("sequences")
 
 

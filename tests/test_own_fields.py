@@ -143,18 +143,28 @@ def test_names_of_the_core_are_known() -> None:
 
 
 FAULTS = {
-    "a name of another field": ("__init__.py", '"linear": ', '"dlrm": ', "as the field columns of embexp has"),
-    "a name of the core": ("__init__.py", '"linear": ', '"mlp": ', "models has 'mlp', which is a name of embexp"),
+    "a name of another field": (
+        "__init__.py",
+        '"linear": ',
+        '"dlrm": ',
+        "a name that the field columns of embexp already uses",
+    ),
+    "a name of the core": ("__init__.py", '"linear": ', '"mlp": ', "models has 'mlp', a name that embexp already uses"),
     "a setting of the core": ("__init__.py", '{"vote": "guestbook.specs', '{"train": "guestbook.specs', "'train'"),
     "a command of the core": ("__init__.py", '"tally": ', '"run": ', "commands has 'run'"),
-    "another name than its own": ("__init__.py", '"linear": ', '"curved": ', "whose name is 'linear'"),
+    "another name than its own": ("__init__.py", '"linear": ', '"curved": ', "that object's name is 'linear'"),
     "no field": ("__init__.py", "FIELD = Field(", "FIELD = dict(", "it must be an embexp.fields.Field"),
     "no path": ("__init__.py", '"guestbook.tasks:VOTE"', '"guestbook.tasks"', "must be a path"),
     "no such object": ("__init__.py", "tasks:VOTE", "tasks:BALLOT", "AttributeError"),
-    "no task": ("__init__.py", "tasks:VOTE", "tasks:Task", "which is no Task"),
+    "no task": ("__init__.py", "tasks:VOTE", "tasks:Task", "which is not a Task"),
     "a record that raises": ("__init__.py", "FIELD =", "1 / 0\nFIELD =", "ZeroDivisionError"),
     "a choice that raises": ("specs.py", "class Linear", "1 / 0\nclass Linear", "ZeroDivisionError"),
-    "a file of embexp": ("configs/model/mlp.yaml", "", "kind: mlp\n", "a file model/mlp.yaml, as embexp has"),
+    "a file of embexp": (
+        "configs/model/mlp.yaml",
+        "",
+        "kind: mlp\n",
+        "a file model/mlp.yaml, which embexp already has",
+    ),
     "no folder": ("__init__.py", 'configs="configs"', 'configs="yaml"', "there is no folder"),
 }
 
@@ -194,7 +204,9 @@ def test_in_python_the_warning_is_one_of_python(packages: Path) -> None:
 
 def test_two_fields_bring_the_same_name(here: Path) -> None:
     stranger.write_package(here, "other", votes="elections")
-    with pytest.raises(ConfigError, match=r"tasks has 'vote', as the field votes of guestbook 0\.3\.1 has"):
+    with pytest.raises(
+        ConfigError, match=r"tasks has 'vote', a name that the field votes of guestbook 0\.3\.1 " r"already uses"
+    ):
         embexp.compose([f"fields=[{RECORD},other:FIELD]", *EXPERIMENT])
 
 
@@ -209,7 +221,7 @@ def test_broken_yaml_of_a_field_is_told_with_its_file(packages: Path) -> None:
     [
         ("fields=[guestbook:FIELDS]", "defines no 'FIELDS'"),
         ("fields=[guestbok:FIELD]", "there is no module 'guestbok'"),
-        ("fields=[json:JSONDecoder]", "is in Python's library"),
+        ("fields=[json:JSONDecoder]", "belongs to Python's standard library"),
         ("fields=guestbook:FIELD", "it must be a list"),
         ("fields=[7]", "it must be text"),
         ("fields=['${name}:FIELD']", "there is no module"),
@@ -233,20 +245,20 @@ def test_several_labels_are_for_tasks_of_several_and_have_no_weights(here: Path)
     with pytest.raises(ConfigError) as error:
         embexp.compose([*BY_PATH, "+data.second=guest", "data.weight=guest"])
     found = {fault.path: fault.rule for fault in error.value.faults}
-    assert found["data.kind"] == "task vote takes one label, and it has several"
-    assert found["data.weight"] == "examples with several labels have no weights"
+    assert found["data.kind"] == "task vote takes one label, but this source has several"
+    assert found["data.weight"] == "examples with several labels can't have weights"
 
 
 def test_a_field_that_was_named_before_is_to_be_named_again(here: Path) -> None:
     spec = embexp.compose(BY_PATH)
-    with pytest.raises(ConfigError, match="which fields does not name"):
+    with pytest.raises(ConfigError, match="which fields does not list"):
         embexp.run(spec.model_copy(update={"fields": ()}))
     assert not [each for each in folders.find().brought if not each.is_dir()]
 
 
 def test_fields_can_not_be_swept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-m", "fields=[a:F],[b:F]"]) == 2
-    assert "it can neither be swept nor be an interpolation" in capsys.readouterr().err
+    assert "so it can't be swept or set by an interpolation" in capsys.readouterr().err
 
 
 def test_changed_code_is_imported_again(here: Path) -> None:

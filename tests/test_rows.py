@@ -188,14 +188,14 @@ def test_a_schedule_follows_the_step() -> None:
     for step in range(2):
         rows.update(rule, variable, {}, found, step=step, total_steps=2)
     np.testing.assert_array_equal(variable, [[0.0], [-0.75]])
-    with pytest.raises(ValueError, match=r"sgd has a schedule \(piecewise\): give step and total_steps"):
+    with pytest.raises(ValueError, match=r"sgd has a schedule \(piecewise\): pass step and total_steps"):
         rows.update(rule, variable, {}, found)
 
 
 def test_what_is_refused() -> None:
     variable = tf.Variable(matrix(0))
     found = rows.gradient(tf.reduce_sum, variable, [0])
-    with pytest.raises(ValueError, match="updates every row, not only those of a gradient; set lazy_adam=True"):
+    with pytest.raises(ValueError, match="updates every row, not only the rows in the gradient; set lazy_adam=True"):
         rows.update(Adam(lazy_adam=False), variable, {}, found)
     with pytest.raises(ValueError, match=r"adagrad needs the slots \['accumulators'\], got \[\]"):
         rows.update(Adagrad(), variable, {}, found)

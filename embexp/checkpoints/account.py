@@ -14,11 +14,12 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Value:
-    """A value of a checkpoint, or of an object that wants one.
+    """A value of a checkpoint, or of an object that needs one.
 
     Attributes:
-        path: its object path, such as `model/dense/kernel`; empty if the checkpoint is name-based and nothing has it.
-        name: its variable's global name, such as `dense/kernel`; empty if it is no variable.
+        path: its object path, such as `model/dense/kernel`; empty if the checkpoint is name-based and no object has the
+            value.
+        name: its variable's global name, such as `dense/kernel`; empty if it is not a variable.
         shape: None if that is not known.
         dtype: name of its type, such as `float32`; empty if that is not known.
     """
@@ -41,7 +42,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A value whose shape or type is not that of the variable, which keeps what it had."""
+    """A value whose shape or type differs from its variable's. The variable keeps its own value."""
 
     wanted: Value
     stored: Value
@@ -52,7 +53,9 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A value of a checkpoint whose variable was restored from another one, as two objects of the checkpoint are one.
+    """A value of a checkpoint whose variable was restored from another value.
+
+    This happens if two objects of the checkpoint are one object in the program.
 
     Attributes:
         value: the value that is not used.
@@ -68,10 +71,10 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Reordered:
-    """A variable of a list that has the value of another variable of the same list, to judge by their names.
+    """A variable in a list that, judging by names, has the value of another variable of the same list.
 
     Attributes:
-        stored: name of the variable whose value it has, as the checkpoint knows it.
+        stored: name in the checkpoint of the variable whose value it has.
     """
 
     path: str
@@ -84,13 +87,13 @@ class Reordered:
 
 @dataclass(frozen=True)
 class Grown:
-    """A restored variable that has other rows than in the checkpoint.
+    """A restored variable whose rows differ from the checkpoint's.
 
     Attributes:
         value: the variable.
-        kept: how many of its rows are from the checkpoint.
-        new: how many have their initial values.
-        dropped: how many of the checkpoint's it does not have.
+        kept: number of its rows from the checkpoint.
+        new: number of rows with their initial values.
+        dropped: number of the checkpoint's rows that it lacks.
     """
 
     value: Value
@@ -107,20 +110,21 @@ Listed = Value | Mismatch | Dropped | Reordered | Grown
 
 @dataclass(frozen=True)
 class Account:
-    """Where every value went.
+    """What happened to every value of a restore.
 
     Attributes:
-        restored: values that variables have from the checkpoint; in a graph: that `run_restore_ops` restores.
-        missing: wanted, and not in the checkpoint.
-        extra: in the checkpoint, and not wanted.
-        mismatched: of another shape or type.
-        waiting: values of objects that are there, whose variables are not yet. They are restored when they are created.
-        left_out: values in the checkpoint, and variables, that the caller asked to leave out.
-        dropped: values that have no variable of their own, since two objects of the checkpoint are one in the program.
+        restored: values that variables got from the checkpoint; in a graph, values that `run_restore_ops` restores.
+        missing: values that variables need but the checkpoint lacks.
+        extra: values in the checkpoint that no variable needs.
+        mismatched: values with a different shape or type.
+        waiting: values of existing objects whose variables don't exist yet. They are restored when the variables are
+            created.
+        left_out: values in the checkpoint and variables that the caller asked to leave out.
+        dropped: values without their own variable, because two objects of the checkpoint are one object in the program.
         reordered: restored variables of lists whose order seems to have changed. The asserts warn of them.
-        grown: those of `restored` that have other rows than in the checkpoint, as the caller allowed.
-        pending: in a graph: those of `restored` that `run_restore_ops` has yet to restore in the session.
-        initial: whether the session has other values of them, so that the asserts fail.
+        grown: those of `restored` whose rows differ from the checkpoint's, as the caller allowed.
+        pending: in a graph, those of `restored` that `run_restore_ops` has not yet restored in the session.
+        initial: whether the session has other values for them, so that the asserts fail.
     """
 
     source: str
@@ -141,11 +145,11 @@ class Account:
         if self.pending and not self.initial:
             lines.append(f"  {len(self.pending)} to be restored by run_restore_ops")
         if self.grown:
-            lines += _listed("with other rows than in the checkpoint", self.grown)
+            lines += _listed("whose rows differ from the checkpoint's", self.grown)
         for words, values in self._faults():
             lines += _listed(words, values)
         if self.left_out:
-            lines += _listed("left out, as asked", self.left_out)
+            lines += _listed("left out as requested", self.left_out)
         if self.reordered:
             lines += _listed("of lists whose order seems to have changed", self.reordered)
         return "\n".join(lines)
@@ -154,7 +158,7 @@ class Account:
         """Checks that every variable of the program was restored; the checkpoint may have more.
 
         Raises:
-            CheckpointError: a variable is missing in the checkpoint, has another shape or type, does not exist yet, or
+            CheckpointError: a variable is missing from the checkpoint, has another shape or type, does not exist yet or
                 is not restored in a session; or nothing was restored. The message lists everything.
         """
         self._check(self._faults(self.pending, self.missing, self.mismatched, self.waiting), nothing=False)
@@ -163,38 +167,38 @@ class Account:
         """Checks that every variable of the program was restored, and every value of the checkpoint used.
 
         Raises:
-            CheckpointError: as `assert_complete`, or the checkpoint has values that are extra or dropped. The message
-                lists everything.
+            CheckpointError: as for `assert_complete`, or the checkpoint has values that are extra or dropped. The
+                message lists everything.
         """
         self._check(self._faults(), nothing=False)
 
     def assert_existing_objects_matched(self) -> None:
         """Checks that every variable that exists was restored, as TensorFlow's assert of this name does.
 
-        It passes although values wait, are extra or dropped, or no variable exists yet.
+        It passes even if values wait, are extra or dropped, or no variable exists yet.
 
         Raises:
-            CheckpointError: a variable is missing in the checkpoint, has another shape or type, or is not restored in
+            CheckpointError: a variable is missing from the checkpoint, has another shape or type, or is not restored in
                 a session.
         """
         self._check(self._faults(self.pending, self.missing, self.mismatched), nothing=True)
 
     def faults(self) -> list[str]:
-        """Lines that list all that `assert_consumed` takes for a fault; none if there is nothing."""
+        """Lines that list everything that `assert_consumed` counts as a fault; empty if there is nothing."""
         return _whole(self._faults())
 
     def _faults(self, *lists: Sequence[Listed]) -> list[tuple[str, Sequence[Listed]]]:
         """What is not as it should be, in all lists or in some."""
         faults: list[tuple[str, Sequence[Listed]]] = [
             (
-                "not restored in the session, which has other values of them; call run_restore_ops(session) first",
+                "not restored in the session, which still has other values; call run_restore_ops(session) first",
                 self.pending if self.initial else (),
             ),
-            ("missing in the checkpoint", self.missing),
-            ("of another shape or type", self.mismatched),
+            ("missing from the checkpoint", self.missing),
+            ("with a different shape or type", self.mismatched),
             ("waiting for variables that do not exist yet", self.waiting),
             ("extra in the checkpoint", self.extra),
-            ("dropped, for variables that are restored from another value", self.dropped),
+            ("dropped because their variables are restored from another value", self.dropped),
         ]
         return [(words, values) for words, values in faults if values and (not lists or values in lists)]
 
@@ -208,19 +212,19 @@ class Account:
         if self.reordered:
             listed = "; ".join(map(str, self.reordered))
             warnings.warn(
-                f"{self.source}: the order of a list seems to have changed since it was saved: {listed}. Restore with"
-                " the order of then, or with rename",
+                f"{self.source}: the order of a list seems to have changed since it was saved: {listed}. "
+                f"Restore with the old order, or use rename",
                 stacklevel=4,
             )
 
 
 class LiveAccount:
-    """The account of a restore, as of the time it is read: what waits now may be restored later.
+    """The account of a restore at the time it is read: values that wait now may be restored later.
 
-    It has the lists of an `Account`. It is also what a graph of TensorFlow 1 has to run. In a graph, it is the account
-    of the default session, and if there is none, of all; the asserts also take another session. They fail where a
-    session has values that `run_restore_ops` did not restore. While there is none, or it has no values yet, they check
-    the same as those of TensorFlow.
+    It has the lists of an `Account`, and the operations that a TensorFlow 1 graph must run. In a graph, it is the
+    account of the default session or, without one, of all sessions; the asserts also accept another session. They fail
+    if a session has values that `run_restore_ops` did not restore. If there is no session, or it has no values yet,
+    they check the same as TensorFlow's asserts.
     """
 
     restored: tuple[Value, ...]
@@ -246,7 +250,7 @@ class LiveAccount:
 
     @property
     def now(self) -> Account:
-        """The account as of now, which does not change any more."""
+        """The account as of now, which no longer changes."""
         return self._take(session=None)
 
     def __getattr__(self, name: str) -> Any:

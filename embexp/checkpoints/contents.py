@@ -69,9 +69,9 @@ class KeyInfo:
     Attributes:
         key: as in the file.
         dtype: TensorFlow's name of the type, such as `float32` or `string`.
-        bytes: of the values in the file; of an incremental checkpoint, of the rows that are in it.
+        bytes: size of the values in the file; in an incremental checkpoint, of the rows in it.
         variable: global name of the variable, such as `dense/kernel`; None: the file has none.
-        group: `tables`, `slots`, `dense`, `optimizer`, `random`, `step`, `object graph`, or how the key begins.
+        group: `tables`, `slots`, `dense`, `optimizer`, `random`, `step`, `object graph`, or the beginning of the key.
         table: name of the table, for keys of tables and their slots.
         slot: name of the slot, for keys of slots of tables.
     """
@@ -87,7 +87,7 @@ class KeyInfo:
 
     @property
     def short(self) -> str:
-        """The key without the end that all keys of variables share in an object-based checkpoint."""
+        """The key without the suffix that all keys of variables share in an object-based checkpoint."""
         return self.key.removesuffix(KEY_END)
 
     @property
@@ -298,7 +298,7 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
         named: whether names of variables are read, which takes some 100 ms for object-based checkpoints.
 
     Raises:
-        CheckpointError: it is incremental, and what it is based on is missing or has changed.
+        CheckpointError: it is incremental, and the checkpoint it is based on is missing or has changed.
         DataError: there is no checkpoint, or its index is damaged.
     """
     path = Path(path)
@@ -385,7 +385,7 @@ def _faults(entries: Mapping[str, Entry]) -> list[str]:
     found = []
     for path, ends in sorted(needed.items()):
         if not path.is_file():
-            found.append(f"{path}: found no such file, and the index names it for {len(ends)} of {len(entries)} keys")
+            found.append(f"{path}: found no such file, but the index needs it for {len(ends)} of {len(entries)} keys")
             continue
         size, end = path.stat().st_size, max(ends)[0]
         if size < end:
@@ -405,38 +405,36 @@ def keys(path: Path | str) -> dict[str, KeyInfo]:
             `.keras` file.
 
     Returns:
-        Keys as they are in the file, the ones that `tf.train.load_checkpoint` takes, each with its shape, dtype, bytes,
-        and the variable's global name.
+        Keys as in the file, which `tf.train.load_checkpoint` accepts, each with its shape, dtype, bytes, and the
+        variable's global name.
 
     Raises:
-        CheckpointError: it is incremental, and what it is based on is missing or has changed.
+        CheckpointError: it is incremental, and the checkpoint it is based on is missing or has changed.
         DataError: there is no checkpoint, or its index is damaged.
     """
     return {key: entry.info for key, entry in open_checkpoint(path).entries.items()}
 
 
 def read_rows(path: Path | str, key: str, start: int, stop: int, *, verify: bool | None = None) -> np.ndarray:
-    """Rows of a tensor of a checkpoint, mapped from the file where its format allows it.
+    """Rows of a tensor of a checkpoint, mapped from the file if its format allows it.
 
-    A TensorFlow checkpoint has one checksum for all of a tensor, so rows can't be checked without reading the whole.
-    The checksums of the index are always compared, as are shapes and sizes with those of the files.
+    A TensorFlow checkpoint has one checksum per tensor, so rows can't be checked without reading the whole tensor. The
+    checksums of the index are always checked, and shapes and sizes are compared with those of the files.
 
     Args:
         path: see `keys`.
-        key: of the tensor, with or without the `/.ATTRIBUTES/VARIABLE_VALUE` that ends keys of object-based
-            checkpoints.
-        start: the first row: number of a slice along the first dimension.
-        stop: the row behind the last.
-        verify: whether to read all of the tensor, a block at a time, and to compare its checksum. None: if it has at
-            most 16 MiB, or if all of it is asked for. Strings are always checked; HDF5 files of Keras have no
-            checksums.
+        key: key of the tensor, with or without the suffix `/.ATTRIBUTES/VARIABLE_VALUE` of object-based checkpoints.
+        start: the first row, an index along the first dimension.
+        stop: the row after the last.
+        verify: whether to read the whole tensor, a block at a time, and compare its checksum. None: only if it has at
+            most 16 MiB or all of it is requested. Strings are always checked; HDF5 files of Keras have no checksums.
 
     Returns:
-        [stop - start, …] in the stored type (bfloat16 as that of ml_dtypes, strings as `bytes`), which can't be written
-        to. It stays valid as long as the file is not overwritten or cut short.
+        A read-only array [stop - start, …] in the stored type (bfloat16 from ml_dtypes, strings as `bytes`). It stays
+        valid as long as the file is not overwritten or truncated.
 
     Raises:
-        CheckpointError: it is incremental, and what it is based on is missing or has changed.
+        CheckpointError: it is incremental, and the checkpoint it is based on is missing or has changed.
         DataError: there is no such checkpoint, key or row; or a file is missing, cut short or damaged.
     """
     contents = open_checkpoint(path, named=False)
@@ -488,7 +486,7 @@ class TensorRows:
         return np.ascontiguousarray(self._values.read(start, stop), np.float32)
 
     def memory_map(self) -> np.ndarray | None:
-        """All rows, float32 [rows, dim], mapped from the data file; None where it does not hold them as they are.
+        """All rows, float32 [rows, dim], mapped from the data file; None if the file does not hold them in this form.
 
         Writing to it changes nothing on disk. It may begin anywhere in the file.
 
@@ -508,24 +506,24 @@ class TensorRows:
 
 
 def tensor(path: Path | str, name: str) -> TensorRows:
-    """A matrix of a checkpoint as the source of a variable in a program of your own, without a second copy in memory.
+    """A matrix of a checkpoint as the source of a variable in your own program, without a second copy in memory.
 
     `embexp.initialization.scaffold({variable: tensor(path, name)})`, and likewise the other init methods.
 
     Args:
         path: see `keys`.
-        name: its key, with or without the end that keys of variables share in an object-based checkpoint; or the global
-            name of its variable.
+        name: its key, with or without the suffix that keys of variables share in an object-based checkpoint; or the
+            global name of its variable.
 
     Raises:
-        CheckpointError: it is incremental, and what it is based on is missing or has changed.
+        CheckpointError: it is incremental, and the checkpoint it is based on is missing or has changed.
         DataError: there is no such checkpoint or matrix, or several variables have that name.
     """
     contents = open_checkpoint(path)
     named = [] if {name, f"{name}{KEY_END}"} & contents.entries.keys() else _named(contents, name)
     if len(named) > 1:
         raise DataError(
-            f"{contents.source}: {name} is the name of several variables; give one key of {', '.join(named)}"
+            f"{contents.source}: {name} is the name of several variables; give one of the keys {', '.join(named)}"
         )
     return TensorRows(contents.source, contents.entry(named[0] if named else name))
 
@@ -566,7 +564,7 @@ class Dataset:
             DataError: there are no such rows, or they can't be read.
         """
         if not self.shape and self.dtype is not None:
-            raise DataError(f"{self.path}: {self.key}: it is a scalar and has no rows")
+            raise DataError(f"{self.path}: {self.key}: it is a scalar, so it has no rows")
         if self.shape and not 0 <= start <= stop <= self.shape[0]:
             raise DataError(
                 f"{self.path}: {self.key}: there are no rows {start:,} to {stop:,}, it has {self.shape[0]:,}"
@@ -654,8 +652,8 @@ def _opened(path: Path, member: str | None) -> Iterator[File]:
             with tempfile.NamedTemporaryFile(prefix="embexp-", suffix=".h5") as unpacked:
                 if info.file_size > min(_LARGEST_PACKED, _MOST_PACKED * path.stat().st_size):
                     raise ValueError(
-                        f"it is compressed, and has {info.file_size:,} bytes; Keras does not compress it: unpack the"
-                        " file, and zip it with `zip -0`"
+                        f"it is compressed, and has {info.file_size:,} bytes; Keras does not compress it: "
+                        f"unpack the file and zip it again with `zip -0`"
                     )
                 with archive.open(info) as packed:
                     shutil.copyfileobj(packed, unpacked, _CHUNK_BYTES)
@@ -672,7 +670,7 @@ def _opened(path: Path, member: str | None) -> Iterator[File]:
 
 
 def _member(path: Path) -> str:
-    with read_by_library(f"{path}: found no whole zip"), zipfile.ZipFile(path) as archive:
+    with read_by_library(f"{path}: found no complete zip file"), zipfile.ZipFile(path) as archive:
         found = [name for name in archive.namelist() if name.endswith(".weights.h5")]
     if len(found) != 1:
         raise DataError(f"{path}: found {len(found)} files *.weights.h5 in the zip, expected one, as a .keras file has")

@@ -207,7 +207,7 @@ def maps_by_token(vocabularies: Mapping[str, Collection[Tokens]]) -> dict[str, R
     for name, pair in vocabularies.items():
         if isinstance(pair, str | os.PathLike) or len(pair) != 2:
             raise CheckpointError(
-                f"vocabularies[{name!r}]: found {pair!r}, expected two: of the checkpoint, and the new"
+                f"vocabularies[{name!r}]: found {pair!r}, expected two vocabularies: the checkpoint's and the new one"
             )
         before, after = (read_tokens(each, f"the vocabularies of {name}") for each in pair)
         found[name] = RowMap.by_token(before, after)

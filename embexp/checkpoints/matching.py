@@ -255,7 +255,7 @@ def match(
         if unknown := then.unused(values):
             known = ", ".join(str(value.value) for value in values[:20])
             raise CheckpointError(
-                f"{index} has nothing of the name {', '.join(unknown)}, to restore only that; it has {known}"
+                f"{index} has nothing named {', '.join(unknown)}, so only can't restore it; it has {known}"
             )
         of_checkpoint = set().union(*chosen.values())
         found.left_out = {

@@ -136,7 +136,7 @@ def move_values(proto: Any, targets: Mapping[str, str]) -> list[str]:
     for old, new in targets.items():
         named = [old] if old in paths else by_name.get(old, [])
         if not new:
-            faults.append(f"{old} is to go to what is no part of the objects")
+            faults.append(f"{old} is renamed to something that is not part of the objects")
         elif len(named) != 1:
             faults.append(f"{old} is the name of {len(named)} variables: {', '.join(named)}" if named else _lacks(old))
         else:
@@ -169,10 +169,11 @@ def rename_sources(
             paths = paths_of.get(names.get(target, target), [])
             if not paths:
                 faults.append(
-                    f"{each} is to go to {target or 'what is no part of the objects'}, and there is no such variable"
+                    f"{each} is renamed to {target or 'something that is not part of the objects'}, but there "
+                    f"is no such variable"
                 )
             elif paths[0] in given:
-                faults.append(f"{each} and {given[paths[0]]} are to go to {paths[0]} both")
+                faults.append(f"{each} and {given[paths[0]]} are both renamed to {paths[0]}")
             else:
                 given.update(dict.fromkeys(paths, each))
     # What goes elsewhere does not also go where its old name is.

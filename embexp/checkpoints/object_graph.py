@@ -87,9 +87,9 @@ def read(index: Path) -> ObjectGraph:
         named = [child.node_id for node in proto.nodes for child in node.children]
         named += [number for slot in slots for number in (slot.original_variable_node_id, slot.slot_variable_node_id)]
         if not proto.nodes or not all(0 <= number < len(proto.nodes) for number in named):
-            raise IndexError(f"an edge leads to an object that is not among its {len(proto.nodes)}")
+            raise IndexError(f"an edge leads to an object that is not among its {len(proto.nodes)} objects")
     except (DecodeError, IndexError) as error:
-        raise DataError(f"{index}: {OBJECT_GRAPH} is no object graph: {error}") from None
+        raise DataError(f"{index}: {OBJECT_GRAPH} is not an object graph: {error}") from None
     return ObjectGraph(proto, entries)
 
 
@@ -134,7 +134,7 @@ def move_objects(proto: Any, moves: Mapping[str, str]) -> list[str]:
     reached = slots_of(proto)
     faults = [f"there is no object {old}" for old in moves if old not in paths]
     faults += [
-        f"{old} is a slot variable, which is where its variable is" for old in moves if paths.get(old) in reached
+        f"{old} is a slot variable, whose place follows from its variable" for old in moves if paths.get(old) in reached
     ]
     if faults:
         return faults

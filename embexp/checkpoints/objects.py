@@ -135,7 +135,7 @@ def require_open_graph(path: Any, done: str, remedy: str) -> None:
     """
     if not tf.executing_eagerly() and tf.compat.v1.get_default_graph().finalized:
         raise CheckpointError(
-            f"{path}: it can't be {done} in a finalized graph, such as that of a MonitoredTrainingSession; {remedy}"
+            f"{path}: it can't be {done} in a finalized graph, such as the one of a MonitoredTrainingSession; {remedy}"
         )
 
 
@@ -172,16 +172,14 @@ def _by_name(values: list[Any]) -> dict[str, Any]:
     variables = [part for value in values for part in (value if is_whole(value) else [value])]
     if strange := [variable for variable in variables if not _is_variable(variable)]:
         kinds = ", ".join(sorted({type(each).__name__ for each in strange}))
-        raise CheckpointError(f"found {kinds} in a list, expected variables; give trackables in a mapping, by name")
+        raise CheckpointError(f"found {kinds} in a list, expected variables; pass trackables in a mapping by name")
     names = [
         global_name(variable) if part_of(variable) is None else str(variable.name).split(":")[0]
         for variable in variables
     ]
     count = Counter(names)
     if shared := sorted(f"{name!r} ({times} times)" for name, times in count.items() if times > 1 or not name):
-        raise CheckpointError(
-            f"found variables that share a name: {', '.join(shared)}; give them in a mapping, by name"
-        )
+        raise CheckpointError(f"found variables that share a name: {', '.join(shared)}; pass them in a mapping by name")
     return dict(zip(names, variables, strict=True))
 
 
@@ -351,6 +349,6 @@ def require_whole(parts: Mapping[str, Sequence[Part]]) -> None:
         found = sum(math.prod(each.shape) for each in some)
         if found != math.prod(some[0].whole):
             raise CheckpointError(
-                f"the {len(some)} parts of {name} have {found:,} of its {math.prod(some[0].whole):,} values; give all"
-                " parts of a partitioned variable"
+                f"the {len(some)} parts of {name} have {found:,} of its {math.prod(some[0].whole):,} values; "
+                f"pass all parts of a partitioned variable"
             )

@@ -227,36 +227,37 @@ def restore(
     """Restores a checkpoint into objects.
 
     An object-based checkpoint is matched by the graph of objects; variables that are created later get their values
-    then. A name-based one is matched by the variables' global names, of Keras variables by their paths, and can't wait.
-    Eagerly, what exists has its values at once; in a graph of TensorFlow 1, `run_restore_ops` of the account assigns
-    them, and its asserts fail in a session that has other values until then. Variables of another shape or type keep
-    what they have. Large variables need no second copy in memory.
+    then. A name-based checkpoint is matched by global names, or by the paths of Keras variables; all variables must
+    already exist. In eager mode, existing variables get their values at once. In a TensorFlow 1 graph,
+    `run_restore_ops` of the account assigns them; until then, the asserts fail in a session that has other values.
+    Variables with a different shape or type keep their values. Large variables need no second copy in memory.
 
     Args:
-        path: a checkpoint's prefix, one of its files, or its folder; a
-            SavedModel; a run's directory; or a `.weights.h5` or `.keras` file. The names in such a file are those of
-            its datasets, such as `layers/dense/vars/0`.
+        path: a checkpoint's prefix, one of its files, or its folder; a SavedModel; a run's directory; or a
+            `.weights.h5` or `.keras` file. Names in such a file are the names of its datasets, such as
+            `layers/dense/vars/0`.
         into: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of trackables or
             variables by name; or a list of variables. Keys of a mapping are edges from the root. Parts of a partitioned
             variable of TensorFlow 1 get their slices of a name-based checkpoint, whatever its parts.
-        only: object paths or names of what to restore, with `*` for anything; an object stands for all that it has.
-            They are those of the checkpoint, whatever `rename` makes of them; what it does not have is looked for in
-            the program. Slot variables of TensorFlow 1's optimizers belong to the optimizer. None: everything.
-        rename: where to restore what the checkpoint has under another path or name: by that, the new path or name, or
-            the variable. An object is moved with all that it has.
-        rows: "grow": a variable with more rows than in the checkpoint, and otherwise the same shape and type, has the
-            checkpoint's rows first, and its own initial values in the others; also slots of optimizers. None: it keeps
-            all that it has.
-        vocabularies: by object path or name, two vocabularies of a variable, of the checkpoint and of the program: a
-            token for each row, or the path of a file with one per line. The variable and its slots have the rows of
-            their tokens, and their initial values in the rows of new tokens.
+        only: object paths or names to restore, with `*` for anything; an object includes all its parts. They are the
+            checkpoint's paths and names, before `rename`; those that it lacks are looked up in the program. Slot
+            variables of TensorFlow 1 optimizers belong to the optimizer. None: everything.
+        rename: maps a path or name in the checkpoint to the new path or name, or to the variable. An object is moved
+            with all its parts.
+        rows: "grow": a variable with more rows than in the checkpoint, and otherwise the same shape and type, gets the
+            checkpoint's rows first and keeps its initial values in the others. The same holds for optimizer slots.
+            None: such a variable keeps all its values.
+        vocabularies: by object path or name, two vocabularies of a variable: the checkpoint's and the program's. Each
+            is a list with one token per row, or the path of a file with one token per line. Rows of the variable and
+            its slots are matched by token; rows of new tokens keep their initial values.
 
     Returns:
-        The account, which changes as waiting variables are created. Check it: `assert_complete`, `assert_consumed`.
+        The account, which changes as waiting variables are created. Check it with `assert_complete` or
+        `assert_consumed`.
 
     Raises:
-        CheckpointError: the checkpoint is damaged, `only`, `rename` or `vocabularies` name what it does not have, a
-            vocabulary does not fit, or the graph is finalized.
+        CheckpointError: the checkpoint is damaged, `only`, `rename` or `vocabularies` name something that it does not
+            have, a vocabulary does not fit, or the graph is finalized.
         DataError: there is no such checkpoint, or one of its files is damaged.
     """
     if rows not in (None, "grow"):
@@ -265,7 +266,7 @@ def restore(
 
     by_token = maps_by_token(vocabularies or {})
     objects.require_open_graph(
-        path, "restored", "restore before the session is made, and run the account's operations in it"
+        path, "restored", "restore before the session is created, and run the account's operations in it"
     )
     checkpoint = objects.checkpoint_of(into)
     names = objects.names_of(into, objects.graph_of(checkpoint))
@@ -425,7 +426,7 @@ def temporary(index: Path) -> tempfile.TemporaryDirectory[str]:
 def _session(session: Any) -> Any:
     found = _raw(session) or tf.compat.v1.get_default_session()
     if found is None and not tf.executing_eagerly():
-        raise CheckpointError("no session: give one, or call this in a `with session.as_default():` block")
+        raise CheckpointError("no session: pass one, or call this in a `with session.as_default():` block")
     return found
 
 
@@ -614,8 +615,8 @@ def read_dense(
     first, first_slots = (_take_grown(*each, outputs) for each in ((weights, stored_weights), (slots, stored_slots)))
     if faults := [*_faults(weights, stored_weights)]:
         raise CheckpointError(
-            f"the dense part of {index.parent} does not fit this experiment's: {'; '.join(faults)}. Use the same model"
-            " again, or set pretrained.dense=false to begin with a new dense part"
+            f"the dense part of {index.parent} does not match this experiment's: {'; '.join(faults)}. Use the "
+            f"same model again, or set pretrained.dense=false to start with a new dense part"
         )
     values = [(variable, _checked(stored_weights[key])) for key, variable in weights.items()]
     if random:
@@ -625,8 +626,8 @@ def read_dense(
     if not slots or not weights:
         return DenseValues(values, first=first)
     if not same_optimizer or fresh:
-        why = "differ in number or shape" if same_optimizer else "are of another kind of optimizer"
-        return DenseValues(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",), first)
+        why = "differ in number or shape" if same_optimizer else "belong to another kind of optimizer"
+        return DenseValues(values, (f"dense_optimizer: starts afresh because the checkpoint's slots {why}",), first)
     values += [(variable, _checked(stored_slots[key])) for key, variable in slots.items()]
     first += first_slots
     if extra := len(stored_slots.keys() - slots.keys()):
@@ -680,7 +681,7 @@ def _faults(weights: Mapping[str, Any], stored: Mapping[str, Values]) -> list[st
         elif stored[key].entry.shape != _shape(variable):
             faults.append(f"{_name(variable)} is {_shape(variable)} and was {stored[key].entry.shape}")
     return faults + [
-        f"it has {key} {values.entry.shape} too many" for key, values in stored.items() if key not in weights
+        f"it has an extra {key} {values.entry.shape}" for key, values in stored.items() if key not in weights
     ]
 
 

@@ -42,47 +42,47 @@ class Kind(StrEnum):
 
 
 def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind.OBJECT) -> Path:
-    """Saves objects; in a graph of TensorFlow 1, their values in the default session.
+    """Saves objects. In a TensorFlow 1 graph, it saves their values in the default session.
 
-    The files are on disk when this returns, and are there whole or not at all. A checkpoint of that name is replaced.
+    Writing is atomic, and the files are on disk when this returns. A checkpoint with that name is replaced.
 
     Args:
-        path: prefix of the checkpoint; in an existing folder, `checkpoint` in it.
+        path: prefix of the checkpoint; if it is an existing folder, `checkpoint` in it.
         objects_or_variables: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of
             trackables or variables by name; or a list of variables, also of parts of partitioned ones.
-        kind: `object`, which both `restore` and `read` of `tf.train.Checkpoint` take, with the lists and dicts of
-            layers that Keras hides from it; or `name`, as `tf.compat.v1.train.Saver` writes: every variable by its
-            global name. The name of a Keras variable is its path, that of a variable of a mapping its key; variables
-            that share a name have their object paths. Parts of a partitioned variable are slices of one tensor.
-            `tf.train.latest_checkpoint` finds either in the folder.
+        kind: `object`, which both `restore` and `read` of `tf.train.Checkpoint` accept, including the lists and dicts
+            of layers that Keras hides from it; or `name`, as `tf.compat.v1.train.Saver` writes: every variable by its
+            global name. The name of a Keras variable is its path, and the name of a variable in a mapping is its key.
+            Variables that share a name are saved under their object paths. Parts of a partitioned variable are slices
+            of one tensor. `tf.train.latest_checkpoint` finds either in the folder.
 
     Returns:
         The prefix, for `tf.train.load_checkpoint`.
 
     Raises:
-        CheckpointError: what is given can't be saved, or not as that kind; a Keras layer has weights that no checkpoint
-            would have; the graph is finalized; or a file can't be
-            written.
+        CheckpointError: the objects can't be saved, or not as that kind; a Keras layer has weights that no checkpoint
+            would include; the graph is finalized; or a file can't be written.
     """
     kind, prefix = Kind.parse(kind), store.prefix_for(path)
     objects.require_open_graph(
-        path, "saved", "save with the session's own Saver, or in a session of a graph that is not"
+        path, "saved", "use the session's own Saver, or save in a session whose graph is not finalized"
     )
     checkpoint = objects.checkpoint_of(objects_or_variables)
     graph = objects.graph_of(checkpoint)
     others = [value.path or type(value.object).__name__ for value in graph.values if not value.is_variable]
     if kind is Kind.NAME and others:
         raise CheckpointError(
-            f"{path}: a name-based checkpoint holds variables only, and these are none: {', '.join(others)}."
-            " Save them with kind='object'"
+            f"{path}: a name-based checkpoint holds only variables, which these are not: {', '.join(others)}. "
+            f"Save them with kind='object'"
         )
     if not graph.values:
         raise CheckpointError(f"{path}: there is nothing to save: the objects have no variables (yet)")
     if unreached := objects.unreached(graph):
         listed = ", ".join(str(each.path) for each in unreached)
         raise CheckpointError(
-            f"{path}: no checkpoint would have {listed}: TensorFlow reaches layers that are attributes of layers, or in"
-            " lists, tuples and dicts that are. Keep these layers in one, not in a set or an object of another kind"
+            f"{path}: checkpoints would lack {listed}: TensorFlow tracks only layers that are attributes of "
+            f"layers, or in lists, tuples and dicts that are attributes. Keep these layers in one of those, not "
+            f"in a set or another kind of object"
         )
     names = objects.names_of(objects_or_variables, graph)
     alone = {id(each) for each in objects_or_variables.values()} if isinstance(objects_or_variables, Mapping) else set()
@@ -125,7 +125,7 @@ class Conversion:
     """What was converted.
 
     Attributes:
-        names: the new name, or key, of each value by the old one; keys without the end that those of variables have.
+        names: the new name or key of each value by the old one, without the suffix that keys of variables share.
         tensors: shape and type of each value, by the new name.
     """
 
@@ -138,18 +138,18 @@ class Conversion:
 def convert(
     path: Path | str, out: Path | str, *, kind: Kind | str, rename: Mapping[str, str] | None = None
 ) -> Conversion:
-    """Writes a checkpoint as one of the other kind, or of the same kind under other names.
+    """Writes a checkpoint in the other kind, or in the same kind with other names.
 
-    To names: a variable has its global name, or its object path where several variables share a name or there is none.
-    To objects: the parts of a name, between `/`, are the edges from object to object. Data files are hard-linked where
-    the file system can do that, and copied elsewhere; values stay as they are. The new one is whole: of an incremental
-    checkpoint, all rows are written.
+    To names: a variable gets its global name, or its object path if several variables share the name or there is none.
+    To objects: the parts of a name, separated by `/`, become the edges between objects. Data files are hard-linked if
+    the file system supports it, and copied otherwise; values are unchanged. The new checkpoint is full: all rows of an
+    incremental checkpoint are written.
 
     Args:
         path: of the checkpoint: its prefix, one of its files, or its folder; a SavedModel; or a run's directory.
-        out: prefix of the new one; in an existing folder, `checkpoint` in it.
-        rename: new names (or object paths, as the new kind has them) by old names or object paths, without the end that
-            all keys of variables have.
+        out: prefix of the new checkpoint; if it is an existing folder, `checkpoint` in it.
+        rename: new names, or object paths if the new kind has them, by old names or object paths; without the suffix
+            that all keys of variables share.
 
     Raises:
         CheckpointError: `rename` does not fit the checkpoint, or a file can't be written.

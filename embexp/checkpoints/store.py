@@ -96,7 +96,7 @@ def find(path: Path) -> Path:
     if not path.is_dir():
         if fault := files.fault_of(path):
             raise DataError(f"{path}: {fault.replace('no such file', 'no such file or folder')}; give {EXPECTED}")
-        raise DataError(f"{path}: it is no file of weights; give {EXPECTED}")
+        raise DataError(f"{path}: it is not a file of weights; give {EXPECTED}")
     if is_saved_model(path):
         variables = path / "variables" / "variables.index"
         if not variables.is_file():
@@ -106,7 +106,7 @@ def find(path: Path) -> Path:
         if (found := _newest(folder)) is not None:
             return found
     runs = sorted(each.parent.name for each in path.glob("*/checkpoints"))
-    hint = f"its folders {', '.join(runs[:5])} have some" if runs else f"give {EXPECTED}"
+    hint = f"its folders {', '.join(runs[:5])} have checkpoints" if runs else f"give {EXPECTED}"
     raise DataError(f"{path}: found no checkpoint in this folder; {hint}")
 
 
@@ -190,8 +190,8 @@ def plain_temporary(directory: Path) -> str:
         if is_plain(Path(candidate)) and os.access(candidate, os.W_OK | os.X_OK):
             return candidate
     raise CheckpointError(
-        f"{directory}: TensorFlow reads * ? [ and \\ in a path as a pattern, and no directory for temporary files is"
-        " without them. Set TMPDIR to one that is"
+        f"{directory}: TensorFlow reads * ? [ and \\ in a path as a pattern, but every directory for temporary "
+        f"files has such a character. Set TMPDIR to a directory without them"
     )
 
 
@@ -314,7 +314,7 @@ def read_state(directory: Path) -> SavedStep:
         found = file.stat().st_size if file.is_file() else None
         if found != size:
             words = "is missing" if found is None else f"has {found} bytes"
-            raise DataError(f"{directory}: {name} {words}, and was written with {size}")
+            raise DataError(f"{directory}: {name} {words}, but was written with {size}")
     return SavedStep(directory, state)
 
 
@@ -471,7 +471,7 @@ def link(directory: Path, target: Path, *, finish: Callable[[Path], object] = la
     """
     prefix = prefix_in(directory)
     if directory.parent != target.parent and is_incremental(Path(prefix)):
-        raise CheckpointError(f"{directory} is an incremental checkpoint, where a whole one is needed")
+        raise CheckpointError(f"{directory} is an incremental checkpoint, but a full one is needed")
     return write_by(lambda to: copy(prefix, to), target, finish=finish)
 
 

@@ -166,8 +166,8 @@ class GraphSaver:
         """
         if increments.is_incremental(Path(prefix)):
             raise CheckpointError(
-                f"{Path(prefix).parent} is an incremental checkpoint, which sessions can't restore. Restore it with"
-                " runtime=function, or give a whole one"
+                f"{Path(prefix).parent} is an incremental checkpoint, which sessions can't restore. Restore it "
+                f"with runtime=function, or give a full one"
             )
         index, tables = index_of(Path(prefix)), {**self.tables, **self.variables}
         found = restoring.matched_run(self.checkpoint, index, index.parent)
@@ -195,7 +195,7 @@ def saver_of(checkpoint: Any) -> GraphSaver:
     # A saveable that writes several variables as one lists them.
     reached |= {id(part) for each in objects for part in getattr(each, "covered", ())}
     if missing := [variable.name for variable in tf.compat.v1.global_variables() if id(variable) not in reached]:
-        raise ValueError(f"no part of the checkpoint: {', '.join(missing)}")
+        raise ValueError(f"not part of the checkpoint: {', '.join(missing)}")
     reached_parts = tf.train.TrackableView(checkpoint).descendants()
     own = [part for part in reached_parts if isinstance(part, TableCheckpoint)]
     whole = {id(variable) for part in own for variable in part.whole_variables()}

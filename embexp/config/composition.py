@@ -46,7 +46,7 @@ _EXISTING = "output.existing"
 _EXPECT = "expect"
 CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint", "tracking")
 """Settings of a recorded run that may change: its length, and those that change no result."""
-RESUMED = "a run is resumed with the settings that it began with"
+RESUMED = "a run is resumed with the settings it began with"
 _PATHS_OF_TABLES = (
     "pretrained.path",
     "pretrained.tokens_file",
@@ -135,11 +135,11 @@ def compose(
     Args:
         overrides: such as `["experiment=movielens", "data.path=ml-100k"]`.
         config_dir: a folder with the user's own configs.
-        allow_code: functions outside of the user's own modules that the config may name, such as `["keras:Model"]`.
+        allow_code: functions outside the user's own modules that the config may name, such as `["keras:Model"]`.
 
     Raises:
-        ConfigError: with all faults; a setting of Hydra, such as `hydra.run.dir`, is one.
-        UsageError: `overrides` is no list of texts, or `config_dir` is not a folder.
+        ConfigError: lists all faults. A Hydra setting, such as `hydra.run.dir`, is a fault.
+        UsageError: `overrides` is not a list of strings, or `config_dir` is not a folder.
     """
     texts = arguments.overrides(overrides, "embexp.compose")
     folder = None if config_dir is None else arguments.directory(config_dir, "embexp.compose")
@@ -152,22 +152,22 @@ def compose(
 
 
 def spec_of(cfg: DictConfig, *, without: Sequence[str] = (), allow_code: Sequence[str] = ()) -> RunSpec:
-    """The spec of a config that Hydra has composed, in a `@hydra.main` app or with `hydra.compose`.
+    """The spec of a config that Hydra composed in a `@hydra.main` app or with `hydra.compose`.
 
-    The config is checked against every rule, as by `embexp.compose`. Relative paths start from the working directory
-    in which the app was started, also with `hydra.job.chdir=true`.
+    The config is checked against every rule, as in `embexp.compose`. Relative paths start from the directory in which
+    the app was started, even with `hydra.job.chdir=true`.
 
     Args:
         cfg: composed from embexp's groups (`pkg://embexp.conf`); interpolations are resolved.
-        without: keys at the top of `cfg` that belong to the app, and not to embexp.
-        allow_code: functions outside of the user's own modules that the config may name, such as `["keras:Model"]`.
+        without: top-level keys of `cfg` that belong to the app rather than to embexp.
+        allow_code: functions outside the user's own modules that the config may name, such as `["keras:Model"]`.
 
     Raises:
-        UsageError: `cfg` is no DictConfig, or lacks a key of `without`.
+        UsageError: `cfg` is not a DictConfig, or lacks a key of `without`.
         ConfigError: with all faults.
     """
     if not isinstance(cfg, DictConfig):
-        remedy = "embexp.compose takes overrides, embexp.RunSpec.model_validate a plain mapping"
+        remedy = "use embexp.compose for overrides, or embexp.RunSpec.model_validate for a plain mapping"
         raise UsageError(f"embexp.spec_of takes a DictConfig of Hydra, not {type(cfg).__name__}; {remedy}")
     own = arguments.overrides(without, "embexp.spec_of(without=…)") if without else []
     allowed = arguments.allowed_code(allow_code, "embexp.spec_of")
@@ -230,7 +230,7 @@ def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_p
         raise ConfigError([*twice, *error.faults, *(fault for fault in faults if fault.path not in reported)]) from None
     faults = [*twice, *found.impossible, *faults]
     if found.spec.seeds > 1:
-        rule = "it repeats the settings of a sweep, and this is a single run"
+        rule = "it repeats the settings of a sweep, but this is a single run"
         faults.append(
             Fault("seeds", str(found.spec.seeds), rule, f"{loader.permission.caller.each} once for each, or set seed")
         )
@@ -280,7 +280,7 @@ def check(
         unknown=composition.expansion.unknown,
     )
     if spec is not None and spec.output.existing is Existing.REPLACE and not _is_overridden(composition, _EXISTING):
-        rule = "a file of a config has no run removed; the command line may"
+        rule = "a config file can't ask for a run to be deleted; only the command line can"
         faults.append(Fault(_EXISTING, "replace", rule, f"add {_EXISTING}=replace to the command line"))
     faults = [*faults, *faults_of_places(composition, *places)]
     faults = patterns.folded(_kinds_reported_once(faults, composition), composition.expansion.origins)
@@ -312,7 +312,7 @@ def _kinds_reported_once(faults: list[Fault], composition: Composition) -> list[
         ]
         if last == "kind" and strange:
             group = next((each for each in made if each.rpartition("@")[2] == place), place)
-            rule = f"the file that is chosen for {place} has keys of another kind"
+            rule = f"the file chosen for {place} has the keys of a different kind"
             remedy = f"choose {group}={override.value()}"
             fix = (override.key_or_group, f"{group}={override.value()}")
             fault = Fault(override.key_or_group, format_value(override.value()), rule, remedy, fix=fix)
@@ -555,7 +555,7 @@ def _resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> 
         found = hydra_globals.plain(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key not in without}
     if "environment" in container:
-        rule = "a run notes here which environment variables its config read"
+        rule = "here a run records which environment variables its config read"
         faults.append(Fault("environment", format_value(container.pop("environment")), rule, "leave it out"))
     container |= {"environment": _variables(read)} if read else {}
     twice = resources.fill_path(container)
@@ -615,7 +615,7 @@ def _completed(fault: Fault, value: Any, sources: Sources) -> Fault:
     if written and fault.value == format_value(value) and not isinstance(value, Mapping | list):
         fault = replace(fault, value=_as_typed(written, value))
     if fault.code is Code.NOT_TEXT and "${" in written:
-        return replace(fault, remedy="let it refer to a text")
+        return replace(fault, remedy="make it refer to a text")
     if fault.code is Code.TEXT_OF_NUMBER and "${" in written:
         decoded = f"${{oc.decode:{written.strip(_QUOTES)}}}"
         fix = (f"{path}={in_quotes(decoded)}",)
@@ -682,9 +682,9 @@ def faults_of_places(composed: Composition, *keys: str) -> Iterator[Fault]:
     """The hidden folders of the home that files would have written."""
     for place in places(composed, *keys):
         if _is_hidden(place.path):
-            rule = "it is in a hidden folder of your home, and a file of a config sets it; the command line may"
+            rule = "a config file sets it to a hidden folder of your home directory; only the command line may do that"
             again = composed.permission.caller.typed([f"{place.key}={as_override(place.text)}"])
-            remedy = f"give another place, or this one on the command line: {again}"
+            remedy = f"choose another path, or set this one on the command line: {again}"
             yield Fault(place.key, str(place.path), rule, remedy, place.source)
 
 

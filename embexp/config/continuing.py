@@ -60,7 +60,7 @@ def continued(
     parsed, faults = overrides.parse(loader, texts)
     container = _of_parent(recorded, parent, data)
     if not (data or any(each.key_or_group.startswith("data.path") for each in parsed)):
-        faults.append(Fault("data.path", "null", "a run goes on from another one on new data", "give it with --data"))
+        faults.append(Fault("data.path", "null", "to continue a run, you need new data", "give it with --data"))
     config = OmegaConf.create(container)
     for override in parsed:
         if overrides.is_selection(loader.folders, override):
@@ -68,15 +68,15 @@ def continued(
             choice = f"{group}={override.value()}"
             chosen = composition.compose_config(loader, [choice])
             if chosen.faults or group not in chosen.container:
-                rule = "it is no choice of a group at the top of a config"
-                faults += chosen.faults or [Fault(group, format_value(override.value()), rule, "set its keys")]
+                rule = "only a choice of a top-level group can be given here"
+                faults += chosen.faults or [Fault(group, format_value(override.value()), rule, "set its keys instead")]
             else:
                 OmegaConf.update(config, place, chosen.container[group], merge=False, force_add=True)
         elif (fault := overrides.set_value(loader.folders, override, config)) is not None:
             faults.append(fault)
     plain: Any = OmegaConf.to_container(config)
     if plain.get("task") != recorded["task"]:
-        rule, remedy = f"the run that this one goes on from has task {recorded['task']}", "leave it out"
+        rule, remedy = f"the run that this one continues has task {recorded['task']}", "leave it out"
         faults.append(Fault("task", repr(plain.get("task")), rule, remedy))
         plain["task"] = recorded["task"]
     composition.absolute_paths(plain, Path.cwd())

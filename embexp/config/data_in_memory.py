@@ -77,11 +77,11 @@ def written(
 def _written(spec: RunSpec, data: Any, folder: Path, permission: Permission) -> RunSpec:
     parts = _parts(data)
     if not isinstance(spec.data, CSV | Typed):
-        rule = "data in memory has columns, as data=csv and data=parquet have"
+        rule = "data in memory must have columns, as data=csv and data=parquet do"
         raise ConfigError([Fault("data", spec.data.kind, rule, "choose data=parquet")])
     if not isinstance(spec.study, NoStudy):
         rule = "a study reads its data from files"
-        raise ConfigError([Fault("study", spec.study.kind, rule, "write the data to a file, and set data.path")])
+        raise ConfigError([Fault("study", spec.study.kind, rule, "write the data to a file and set data.path")])
     files = {name: str(folder / f"{name}.parquet") for name in parts}
     path = files[_WHOLE] if _WHOLE in files else GivenFiles(**files)
     own = spec.data.model_copy(update={"path": path})
@@ -126,7 +126,7 @@ def _parts(data: Any) -> dict[str, Any]:
     """The data by the names of files: of splits, where it is a dict of them."""
     if isinstance(data, Mapping) and data and set(data) <= {*_SPLITS} and all(map(_has_columns, data.values())):
         if _SPLITS[0] not in data:
-            raise UsageError("embexp.run: data= by splits needs train, from which vocabularies are made")
+            raise UsageError("embexp.run: data= by splits needs train, because vocabularies are built from it")
         return {name: data[name] for name in _SPLITS if name in data}
     return {_WHOLE: data}
 

@@ -96,8 +96,8 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
         for place, folders, names in os.walk(group) if group.is_dir() else ():
             seen += len(folders) + len(names)
             if seen > _MOST_FILES:
-                rule = f"there are more than {_MOST_FILES:,} files and folders in it"
-                raise CommandLineError(f"{folder}: {rule}\n    name the folder that holds the configs alone")
+                rule = f"it contains more than {_MOST_FILES:,} files and folders"
+                raise CommandLineError(f"{folder}: {rule}\n    name a folder that holds only the configs")
             yield from (Path(place, name) for name in names if name.endswith(".yaml"))
 
 
@@ -204,8 +204,8 @@ def checked(file: Path) -> str:
         Exception: as `load` does.
     """
     if file.stat().st_size > _LARGEST:
-        rule = f"a config file has at most {_LARGEST:,} bytes, and this one has {file.stat().st_size:,}"
-        raise Refused(file, 0, rule, "put data into files of their own, such as freeze.tokens_file")
+        rule = f"a config file may have at most {_LARGEST:,} bytes, but this one has {file.stat().st_size:,}"
+        raise Refused(file, 0, rule, "put data into separate files, such as freeze.tokens_file")
     text = file.read_text(encoding="utf-8")
     _check(file, text)
     return text
@@ -225,7 +225,7 @@ def _check(file: Path, text: str) -> None:
                 sizes[anchor] = count - before
         elif isinstance(event, AliasEvent):
             if any(anchor == event.anchor for anchor, _ in opened):
-                raise Refused(file, line, "one of its values leads back to itself", "remove the alias")
+                raise Refused(file, line, "one of its values contains itself", "remove the alias")
             count += sizes.get(str(event.anchor), 1)
         elif isinstance(event, NodeEvent):
             if (found := _of_node(event)) is not None:
@@ -236,18 +236,18 @@ def _check(file: Path, text: str) -> None:
             elif event.anchor is not None:
                 sizes[event.anchor] = 1
         if len(opened) > DEEPEST:
-            limit = f"values can be nested at most {DEEPEST} levels deep"
-            raise Refused(file, line, limit, "write it with fewer brackets, or less indented")
+            limit = f"values may be nested at most {DEEPEST} levels deep"
+            raise Refused(file, line, limit, "use fewer brackets or less indentation")
         if count > MOST_VALUES:
-            limit = f"a config file has at most {MOST_VALUES:,} values, with aliases replaced by what they stand for"
-            raise Refused(file, line, limit, "remove aliases, or put data into files of their own")
+            limit = f"a config file may have at most {MOST_VALUES:,} values after aliases are expanded"
+            raise Refused(file, line, limit, "remove aliases, or put data into separate files")
 
 
 def _of_node(event: Any) -> tuple[str, str] | None:
     """The rule that a single value violates, and the remedy."""
     if event.tag is not None and event.tag not in _TAGS:
         tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-        return f"it has the tag {tag}", "a config holds plain values: remove the tag"
+        return f"it has the tag {tag}", "a config may hold only plain values: remove the tag"
     if not isinstance(event, ScalarEvent):
         return None
     if event.tag == "tag:yaml.org,2002:bool" and event.value.lower() not in yaml.SafeLoader.bool_values:
@@ -255,7 +255,10 @@ def _of_node(event: Any) -> tuple[str, str] | None:
     may_be_number = len(event.value) > MOST_DIGITS and (event.implicit[0] or event.tag in _NUMBERS)
     if may_be_number and _NUMBER.fullmatch(event.value):
         digits = sum(map(str.isalnum, event.value.removeprefix("0x")))
-        return f"a number has at most {MOST_DIGITS} digits, and this one has {digits:,}", "quote it if it is a text"
+        return (
+            f"a number may have at most {MOST_DIGITS} digits, but this one has {digits:,}",
+            "quote it if it is a text",
+        )
     return None
 
 
@@ -536,7 +539,7 @@ def is_multirun(folders: Folders, config_name: str, overrides: Sequence[str], *,
         return bool(flag)
     if flag is not None and flag != (mode == MULTIRUN):
         option = "-m" if flag else "--run"
-        raise CommandLineError(f"{option} contradicts {_MODE}={mode}, set in {source}: leave one of them out")
+        raise CommandLineError(f"{option} contradicts {_MODE}={mode}, set in {source}: remove one of them")
     return mode == MULTIRUN
 
 

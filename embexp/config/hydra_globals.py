@@ -150,7 +150,7 @@ class _Resolver:
         if not _is_plain(value):
             found = user_code.kind_of(value)
             raise ResolverError(
-                f"{who} returned {found}: a value is a number, text, true, false, null, list or mapping"
+                f"{who} returned {found}: a value must be a number, text, true, false, null, a list or a mapping"
             )
         return value
 
@@ -299,8 +299,11 @@ def _unresolved(path: str, text: str, error: Exception, root: DictConfig) -> Fau
         remedy = f"set it before the command, or give a default: ${{oc.env:{variable.name},VALUE}}"
     elif variable is not None:
         name, value = variable.name, os.environ.get(variable.name, "")
-        rule = f"the environment variable {name} is a secret, by its name or its value, and a run records its config"
-        remedy = f"if you want that, give it on the command line: '{path}=${{oc.env:{name}}}'"
+        rule = (
+            f"the environment variable {name} looks like a secret by its name or its value, but a run "
+            f"records its config"
+        )
+        remedy = f"if you want that, set it on the command line: '{path}=${{oc.env:{name}}}'"
         secret = masked(value) != value or SURE.search(path.rpartition(".")[2])
         if secret and not path.startswith("hydra."):  # whose interpolations are recorded as written
             remedy = outside_of_config(path)
@@ -313,20 +316,20 @@ def _unresolved(path: str, text: str, error: Exception, root: DictConfig) -> Fau
     elif (of_user := next((each for each in causes(error) if isinstance(each, ResolverError)), None)) is not None:
         rule = str(of_user)
     elif isinstance(error, UnsupportedInterpolationType):
-        remedy = "interpolations are ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}, and those that resolvers has"
+        remedy = "interpolations must be ${KEY}, ${oc.env:VARIABLE}, ${now:FORMAT}, or one that resolvers adds"
     return Fault(path, text, rule, remedy)
 
 
 def outside_of_config(path: str) -> str:
     """What to do about a secret that is in a config."""
     if path == "tracking.uri":
-        return f"leave it out, and set the environment variable {MLFLOW} to the address"
+        return f"remove it, and set the environment variable {MLFLOW} to the address"
     if path == "hydra.sweeper.storage":
-        remedy = "set the environment variable OPTUNA_STORAGE to the address, and give this on the command line"
+        remedy = "set the environment variable OPTUNA_STORAGE to the address, and set this on the command line"
         return f"{remedy}: '{path}=${{oc.env:OPTUNA_STORAGE}}'"
     if path.startswith("hydra.job.env_set."):
-        return "leave it out, and set the variable before the command"
-    return "leave it out, and have your code read it from the environment"
+        return "remove it, and set the variable before the command"
+    return "remove it, and let your code read it from the environment"
 
 
 def references(path: str, text: str) -> Iterator[str]:
@@ -366,10 +369,8 @@ def check_interpolations(config: DictConfig) -> None:
             for target in references(path, value):
                 found += count(target, at(content, target))
             if found > MOST:
-                rule = f"its interpolations stand for more than {MOST:,} values"
-                raise ConfigError(
-                    [Fault(path, format_value(value), rule, "refer to fewer values that refer to others")]
-                )
+                rule = f"its interpolations expand to more than {MOST:,} values"
+                raise ConfigError([Fault(path, format_value(value), rule, "use fewer nested interpolations")])
         counted[path] = found
         return found
 

@@ -52,8 +52,8 @@ from embexp.system.printable import masked
 
 _KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
 _IN_RUNS = {
-    "hydra.job.chdir": "leave it false: each job has a directory of its own, and relative paths keep their meaning",
-    "hydra.job.env_set": "set the variables before the command, whose jobs have them, too",
+    "hydra.job.chdir": "leave it false: each job has its own directory, and relative paths keep their meaning",
+    "hydra.job.env_set": "set the variables before the command; its jobs inherit them",
     "hydra.job_logging": "hydra/job_logging=none; the output of a job is in its run.log",
 }
 """Settings that the jobs of a sweep don't have, and what to do instead."""
@@ -87,7 +87,7 @@ def secret_faults(content: Mapping[str, Any], prefix: str = "") -> Iterator[Faul
         named = path.startswith("hydra.job.env_set.") or printable.SURE.search(key)
         shown = masked(value, key if named and "${" not in value else "")
         if shown != value:
-            rule = "it holds a password, a key or a token, and a run records its config"
+            rule = "it holds a password, a key or a token, but a run records its config"
             yield Fault(path, shown, rule, outside_of_config(path))
 
 
@@ -114,7 +114,7 @@ def refused(override: Override) -> Fault | None:
         return Fault(key, "a removal", "a setting of Hydra can't be removed", "leave it out", fix=(key,))
     if override.package is not None and "/" not in key:
         remedy = f"write {key}=…, without the @"
-        return Fault(override.get_key_element(), format_value(value), "only a choice of a file has an @", remedy)
+        return Fault(override.get_key_element(), format_value(value), "only a group choice may have an @", remedy)
     return next(filter(None, (_unusable(path, each) for path, each in found)), None)
 
 
@@ -123,7 +123,7 @@ def _unusable(path: str, value: Any) -> Fault | None:
     if setting is None and path not in _GROUPS:  # which Hydra takes with a +, and which then means nothing
         near = nearest(path, _KNOWN)
         fix = (path, f"{near[0]}={as_override(value)}") if near else (path,)
-        return Fault(path, format_value(value), "there is no such setting of Hydra", suggestion(near), fix=fix)
+        return Fault(path, format_value(value), "Hydra has no such setting", suggestion(near), fix=fix)
     if setting is None or setting.use is not Use.NEVER:
         return None
     return Fault(path, format_value(value), setting.text, setting.remedy, fix=(path,))
@@ -135,15 +135,13 @@ def without_effect(overrides: Iterable[Override], *, multirun: bool) -> Iterator
         setting = setting_at(override.key_or_group) if override.is_hydra_override() else None
         key = override.get_key_element().lstrip("+~")
         if override.is_hydra_override() and override.is_sweep_override():
-            rule = "a setting of Hydra has one value, the same for all jobs"
+            rule = "a Hydra setting has one value for all jobs"
             yield Fault(key, str(override.input_line).partition("=")[2], rule, "give one value")
         elif (
             setting is not None and setting.path not in _IN_RUNS and setting.use is (Use.RUN if multirun else Use.SWEEP)
         ):
-            remedy = (
-                "leave it out; the directory of a sweep is hydra.sweep.dir" if multirun else "add -m, or leave it out"
-            )
-            rule = f"it has an effect in {setting.use} only"
+            remedy = "remove it; the directory of a sweep is hydra.sweep.dir" if multirun else "add -m, or remove it"
+            rule = f"it only has an effect in {setting.use}"
             yield Fault(key, format_value(override.value()), rule, remedy, fix=(key,))
 
 
@@ -153,7 +151,7 @@ def sweep_faults(config: DictConfig) -> Iterator[Fault]:
     for path, where in _IN_RUNS.items():
         value = at(content, path)
         if value.get("root") if path == "hydra.job_logging" and isinstance(value, Mapping) else value:
-            yield Fault(path, format_value(value), "the jobs of a sweep are processes of embexp's own", where)
+            yield Fault(path, format_value(value), "embexp starts the jobs of a sweep itself, as processes", where)
     yield from _sweeper_faults(config)
 
 
@@ -161,13 +159,13 @@ def not_in_python(overrides: Iterable[Override]) -> Iterator[Fault]:
     """The faults of settings of Hydra where a spec is composed, which has none."""
     for override in overrides:
         if override.is_hydra_override():
-            key, rule = override.get_key_element().lstrip("+~"), "a spec has no settings of Hydra"
+            key, rule = override.get_key_element().lstrip("+~"), "a spec has no Hydra settings"
             directory = "embexp.run(spec, directory)" if key == "hydra.run.dir" else ""
             yield Fault(
                 key,
                 format_value(override.value()),
                 rule,
-                directory or "leave it out; `embexp run` takes it",
+                directory or "remove it; `embexp run` accepts it",
                 fix=(key,),
             )
 
@@ -177,7 +175,7 @@ def _sweeper_faults(config: DictConfig) -> Iterator[Fault]:
     node: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=False)
     target = str(node.get("_target_")) if isinstance(node, dict) else ""
     if (plugin := named_code.plugins().get(target)) is None:
-        rule = "there is no such sweeper: no installed plugin of Hydra has this class"
+        rule = "there is no such sweeper: no installed Hydra plugin has this class"
         yield Fault("hydra.sweeper._target_", format_value(target), rule, "choose one: hydra/sweeper=NAME")
         return
     parameters = inspect.signature(plugin).parameters
@@ -227,7 +225,7 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
         inside = path in ("hydra.sweep.subdir", "hydra.output_subdir") and isinstance(value, str)
         if inside and (PurePath(value).is_absolute() or ".." in PurePath(value).parts):
             rule = "it must be inside the directory above it"
-            yield Fault(path, format_value(value), rule, "give a name, without / and ..")
+            yield Fault(path, format_value(value), rule, "use a name without / and ..")
     try:
         hydra_setting(config, "hydra.job.chdir", secrets=False)
     except UnresolvedError as error:
@@ -240,7 +238,7 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
         yield Fault("hydra.verbose", format_value(verbose), rule)
     for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
         if not isinstance(callback, Mapping) or not isinstance(callback.get("_target_"), str):
-            rule = "a callback is a mapping with _target_, the path of a class"
+            rule = "a callback must be a mapping with _target_, the path of a class"
             yield Fault(f"hydra.callbacks.{name}", format_value(callback), rule, "_target_: package.module.Class")
 
 
@@ -388,7 +386,7 @@ class Callbacks:
             try:
                 made = instantiate(settings)
             except Exception as error:  # code of the user
-                faults.append(_fault(str(name), settings, f"it can't be made: {first_line([*causes(error)][-1])}"))
+                faults.append(_fault(str(name), settings, f"it can't be created: {first_line([*causes(error)][-1])}"))
                 continue
             if not isinstance(made, Callback):
                 rule = f"{type(made).__name__} does not extend hydra.experimental.callback.Callback"
@@ -403,8 +401,8 @@ class Callbacks:
             Fault(
                 f"hydra.callbacks.{name}",
                 type(callback).__name__,
-                "it has on_job_start or on_job_end, and the jobs of a sweep are processes without callbacks",
-                "use on_multirun_start and on_multirun_end, or runs without -m",
+                "it has on_job_start or on_job_end, but the jobs of a sweep run in processes without callbacks",
+                "use on_multirun_start and on_multirun_end, or run without -m",
             )
             for name, callback in self._callbacks.items()
             if type(callback).on_job_start is not Callback.on_job_start
@@ -430,7 +428,7 @@ class Callbacks:
 
 
 def _fault(name: str, settings: Any, rule: str) -> Fault:
-    remedy = "name a class as package.module.Class, in a module that is installed or in PYTHONPATH"
+    remedy = "name a class as package.module.Class, from a module that is installed or in PYTHONPATH"
     return Fault(f"hydra.callbacks.{name}", format_value(settings.get("_target_")), rule, remedy)
 
 

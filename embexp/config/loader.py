@@ -151,7 +151,7 @@ class Loader:
                 if error.obj is not None:
                     raise
                 # Hydra takes its own node for a mapping.
-                self._composed[key] = HydraException("hydra must be a mapping of settings, and a file sets it to null")
+                self._composed[key] = HydraException("hydra must be a mapping of settings, but a file sets it to null")
             except COMPOSITION_ERRORS as error:
                 self._composed[key] = error.with_traceback(None)
         return self._composed[key]

@@ -162,7 +162,7 @@ def resolver_faults(config: DictConfig, permission: Permission) -> Iterator[Faul
         if not isinstance(function, str) or not re.fullmatch(FUNCTION, function):
             continue
         if OmegaConf.has_resolver(str(name)) or name in ("oc", "hydra", "now", "embexp"):
-            rule = "there is a resolver of that name already, of OmegaConf, Hydra or your own program"
+            rule = "OmegaConf, Hydra or your own program already has a resolver of that name"
             yield Fault(path, format_value(function), rule, f"choose another name, such as resolvers.my_{name}")
         elif refusal := permission.refusal(function):
             yield Fault(path, format_value(function), refusal, permission.remedy(function))
@@ -199,8 +199,8 @@ def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) ->
         if not fine:
             yield from _fault(place, value, permission)
         elif "${" in value and (logs or kind == "callbacks"):  # which would be resolved once more
-            rule = "it is an interpolation behind another one"
-            yield Fault(place, format_value(value), rule, "write out what it names")
+            rule = "it is an interpolation that names another interpolation"
+            yield Fault(place, format_value(value), rule, "write out the name")
 
 
 def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> Iterator[Fault]:
@@ -226,8 +226,8 @@ def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> I
         inside = "folder" not in key or (value.startswith(sweep) and ".." not in value)
         plain = listed and path.count(".") == 2 and inside and _PLAIN.fullmatch(value) is not None
         if key != "_target_" and path not in given and not same and not plain:
-            rule = f"the launcher {choice} may run a text as a command, and a file sets this one"
-            remedy = f"give it on the command line: {path}=VALUE, or allow the launcher: --allow-code {function}"
+            rule = f"the launcher {choice} may run text as a command, and a config file sets this text"
+            remedy = f"set it on the command line ({path}=VALUE), or allow the launcher: --allow-code {function}"
             yield Fault(path, format_value(value), rule, remedy)
 
 
@@ -241,7 +241,7 @@ def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
     if refusal := permission.refusal(function):
         yield Fault(path, format_value(target), refusal, permission.remedy(function))
     elif function not in permission.allowed and user_code.find_module(module) is None:
-        remedy = "start from the folder that holds it, or install it"
+        remedy = "start embexp from the folder that holds it, or install it"
         yield Fault(path, format_value(target), f"there is no module {module!r}", remedy)
     elif function not in permission.allowed and "." in name:
         yield Fault(path, format_value(target), "it must be a class of a module", permission.remedy(function))
@@ -318,8 +318,8 @@ def _variable_faults(variables: Any, path: str, given: Given) -> Iterator[Fault]
         place = f"{path}.{name}"
         if not is_harmless(str(name)) and place not in given:
             rule = (
-                "a file sets only numbers of threads, visible devices, log levels and EMBEXP_…, as other variables may"
-                " load code or redirect files and connections"
+                "a config file may set only thread counts, visible devices, log levels and EMBEXP_…, because "
+                "other variables may load code or redirect files and connections"
             )
             yield _refused(place, value, rule)
 
@@ -359,7 +359,9 @@ class _Loggers:
             if not _OF_PYTHON.fullmatch(target):
                 yield from _fault(path, target, self.permission)
             elif path not in self.given:
-                yield _refused(path, target, f"files name only {', '.join(classes)}, or a class of your own modules")
+                yield _refused(
+                    path, target, f"config files may name only {', '.join(classes)}, or a class from your own modules"
+                )
 
     def _keys(self, entry: Mapping[Any, Any], path: str, *, any_key: bool) -> Iterator[Fault]:
         for key, value in entry.items():
@@ -372,16 +374,20 @@ class _Loggers:
             elif place in self.given:
                 continue
             elif key == "." or not (any_key or _KEYS.fullmatch(str(key))):
-                yield _refused(place, value, "it may be an object or code, or show values of variables")
+                yield _refused(place, value, "it could name an object or code, or show values of variables")
             elif key == "filename" and not self._is_inside(value):
-                rule = f"a file of logs must be in the directory of the run, ${{{self.folder_key}}}"
+                rule = f"a log file must be in the directory of the run, ${{{self.folder_key}}}"
                 yield _refused(place, value, rule)
             elif key == "filename" and not str(value).endswith(".log"):
-                yield _refused(place, value, "the name of a file of logs must end in .log: others may be run")
+                yield _refused(
+                    place, value, "the name of a log file must end in .log, because other files may be executed"
+                )
             elif key in ("format", "fmt") and value is not None and "message" not in str(value):
-                yield _refused(place, value, "it must name the message, as a file of logs holds nothing else")
+                yield _refused(place, value, "it must contain the message, because a log file holds nothing else")
             elif key in ("format", "fmt") and entry.get("style") == "{" and _looks_inside(str(value)):
-                yield _refused(place, value, "it must name no attribute or item of a value, as these may hold secrets")
+                yield _refused(
+                    place, value, "it may not name attributes or items of a value, because they may hold secrets"
+                )
 
     def _external(self, node: Any, path: str) -> Iterator[Fault]:
         for place, _, value in texts(node, path):
@@ -389,7 +395,7 @@ class _Loggers:
             if found is None or value in _STREAMS:
                 continue
             if place not in self.given:
-                yield _refused(place, value, f"files refer only to {' and '.join(_STREAMS)}")
+                yield _refused(place, value, f"config files may refer only to {' and '.join(_STREAMS)}")
             elif found[1] == "ext":
                 yield from _fault(place, found[2], self.permission)
 
@@ -398,7 +404,7 @@ class _Loggers:
 
 
 def _refused(path: str, value: Any, rule: str) -> Fault:
-    return Fault(path, format_value(value), rule, f"if you want it, give it on the command line: {path}=VALUE")
+    return Fault(path, format_value(value), rule, f"if you want it, set it on the command line: {path}=VALUE")
 
 
 def _looks_inside(text: str) -> bool:
@@ -431,17 +437,17 @@ class Permission:
         if function in self.allowed:
             return ""
         if not self.own:
-            return "what the folder of a sweep has recorded is not trusted to name code"
+            return "the record in a sweep's folder is not trusted to name code"
         why = user_code.foreign(function) or user_code.within(function, self.folders)
-        return f"{why}, and a config may name code of your own modules only" if why else ""
+        return f"{why}, but a config may name code only from your own modules" if why else ""
 
     def remedy(self, function: str) -> str:
         """What to do about a refusal."""
         module = function.partition(":")[0].partition(".")[0]
         foreign = self.own and user_code.foreign(function)
         hidden = [each for each in (Path(f"{module}.py"), Path(module)) if foreign and each.exists()]
-        hint = f"rename {hidden[0]}, which that hides; or, " if hidden else ""
-        return f"{hint}if you want it to be run, allow it: {self.caller.option('allow-code', function)}"
+        hint = f"rename your {hidden[0]}, which it hides; or " if hidden else ""
+        return f"{hint}if you want it to run, allow it: {self.caller.option('allow-code', function)}"
 
 
 OWN_MODULES = Permission()

@@ -79,9 +79,9 @@ def _parsed(loader: Loader, text: str) -> Override | Fault:
         return fault
     _, key, value = _parts(text)
     if (number := _DIGITS.search(_QUOTED.sub("", text))) is not None:
-        rule = f"a number has at most {MOST_DIGITS} digits, and this one has {len(number[0].replace('_', '')):,}"
+        rule = f"a number may have at most {MOST_DIGITS} digits, but this one has {len(number[0].replace('_', '')):,}"
         return Fault(key, format_value(value), rule, "quote it if it is a text")
-    too_deep = Fault(key[:80], "nested", f"values can be nested at most {DEEPEST} levels deep")
+    too_deep = Fault(key[:80], "nested", f"values may be nested at most {DEEPEST} levels deep")
     is_zip = key.startswith(zipped.START)
     try:
         override = zipped.parsed(loader, text[: text.index(key)], key, value) if is_zip else loader.parse(text)
@@ -110,7 +110,9 @@ def _of_several(key: str, value: str, override: Override, caller: Caller) -> Fau
     """The fault of several values, or of one with a comma."""
     remedy = f"{caller.each} once for each"
     if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
-        remedy += "; write a number without commas, and a list as [a,b]; quote a text with a comma twice"
+        remedy += (
+            "; write a number without commas and a list as [a,b]; for a text with a comma, use two pairs of quotes"
+        )
     return Fault(key, value, "a single run takes one value", remedy)
 
 
@@ -134,12 +136,12 @@ def _fault(text: str) -> Fault | None:
     """The fault of a word that lacks a key or an =, or whose key is none; None: it has both."""
     prefix, key, value = _parts(text)
     if not text:
-        return Fault("", "''", _FORMS, "leave the empty argument out", fix=("",))
+        return Fault("", "''", _FORMS, "remove the empty argument", fix=("",))
     if not key:
         rule = "the key is missing" if value or "=" in text else _FORMS
         return Fault("", format_value(text), rule, f"write KEY={value or 'VALUE'}")
     if text[0] in "–—":
-        return Fault(text, "an option", "it begins with a typographic dash", f"write -{text[1:]}, with a hyphen")
+        return Fault(text, "an option", "it begins with a typographic dash", f"write -{text[1:]} with a hyphen")
     if "+" in prefix and prefix not in ("+", "++"):
         remedy = f"write ++{key}={value}, which sets a key or adds it"
         return Fault(key, format_value(value), _FORMS, remedy, fix=(f"++{key}={value}",))
@@ -149,12 +151,12 @@ def _fault(text: str) -> Fault | None:
         shown, fix = format_value(rest) if rest else "no value", (meant,) if rest else ()
         return Fault(name, shown, _FORMS, f"write {meant or f'{key}=VALUE'}", fix=fix)
     if re.search(r"[*?{]", key):
-        rule = "an override sets one name, and patterns are for files"
-        remedy = "in the file, give the value to one name, and let the pattern refer to it: ${tables.C1.dim}"
+        rule = "an override sets a single name; patterns work only in files"
+        remedy = "in the file, set the value for one name and let the pattern refer to it: ${tables.C1.dim}"
         return Fault(key, format_value(value), rule, remedy)
     if value.startswith("="):
         meant = f"{key}={value.lstrip('=')}"
-        return Fault(key, format_value(value), _FORMS, f"write {meant}, with one =", fix=(meant,))
+        return Fault(key, format_value(value), _FORMS, f"write {meant} with one =", fix=(meant,))
     return None
 
 
@@ -162,12 +164,15 @@ def _fault_of_value(loader: Loader, key: str, value: str) -> Fault:
     """The fault of an override whose value Hydra can't read."""
     caller = loader.permission.caller
     if not (_NAMES.fullmatch(key) or zipped.keys_of(key)):
-        rule = "a key is names with single dots between them: ASCII letters, digits and underscores, a letter first"
-        return Fault(key, format_value(value), rule, "write the key so; a list is set as a whole")
+        rule = (
+            "a key consists of names separated by single dots; a name has ASCII letters, digits and "
+            "underscores, and begins with a letter"
+        )
+        return Fault(key, format_value(value), rule, "write the key like that; a list is always set as a whole")
     for end in ("'", '"', "]", "}", ")"):
         if _can_be(loader, mended := f"{key}={value}{end}"):
-            return Fault(key, value, f"{end} is missing at its end", f"write {caller.typed([mended])}", fix=(mended,))
-    rule, shell = "a text with such characters needs quotes", ", and the word for the shell"
+            return Fault(key, value, f"the closing {end} is missing", f"write {caller.typed([mended])}", fix=(mended,))
+    rule, shell = "a text with such characters needs quotes", ", and quote the argument for the shell"
     shell = shell if caller is Caller.COMMAND_LINE else ""
     if value.startswith(("[", "{")):
         return Fault(key, value, rule, f"quote the texts in it{shell}")
@@ -210,9 +215,9 @@ def _whole(texts: Iterable[str]) -> tuple[list[str], list[Fault]]:
     for words in found:
         if len(words) > 1:
             key, _, value = "".join(words).partition("=")
-            rule = "blanks separate the words of a command line, so this is not one override"
+            rule = "spaces separate the words of a command line, so this is not a single override"
             mended = f"{key}={value}"
-            faults.append(Fault(key, value, rule, f"write {mended}, without blanks", fix=(mended,)))
+            faults.append(Fault(key, value, rule, f"write {mended} without spaces", fix=(mended,)))
     return [words[0] for words in found if len(words) == 1], faults
 
 
@@ -310,7 +315,7 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
         present = is_present(config, key)
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):
-            rule = "+ adds a key, and this one already exists"
+            rule = "+ adds a key, but this one already exists"
             mended = f"{key}={as_override(value)}"
             return Fault(key, format_value(value), rule, f"write {key}=… without the +", fix=(mended,))
         _as_mappings(config, key, value)
@@ -320,7 +325,7 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
         OmegaConf.update(config, key, value, merge=True, force_add=prefixed or known or not present)
     except OmegaConfBaseException as error:
         if isinstance(value, list) and isinstance(_node(config, key), DictConfig):
-            rule, remedy = "it is a mapping, and this is a list", f"write {key}.NAME=… for each key"
+            rule, remedy = "it is a mapping, but this is a list", f"write {key}.NAME=… for each key"
         else:
             rule = f"the override can't be applied: {first_line(error)}"
             addable = isinstance(value, dict) and value and not (prefixed or override.is_delete())
@@ -361,7 +366,7 @@ def _remove(override: Override, config: DictConfig) -> Fault | None:
         return _unknown_key(config, override)
     value = OmegaConf.select(config, key)
     if value is None:  # Hydra's sweepers reject it, too
-        return Fault(key, "a removal", "only a key with a value can be removed, and its value is null")
+        return Fault(key, "a removal", "only a key with a value can be removed, but its value is null")
     if expected is not None and expected != value:
         rule = f"its value is {format_value(value)}, not {format_value(expected)}"
         return Fault(key, "a removal", rule, f"write ~{key}", fix=(f"~{key}",))
@@ -401,7 +406,7 @@ def _unknown_key(config: DictConfig, override: Override) -> Fault:
     if isinstance(_node(config, parent), ListConfig):
         near = f"a list is set as a whole: {parent}=[…]"
     elif key.startswith("model.args."):
-        near = f"add arguments of the function with +: +{override.input_line}"
+        near = f"add arguments for the function with +: +{override.input_line}"
     else:
         known = paths(OmegaConf.to_container(config))
         names = nearest(key, [path for path in (*known, *made) if not key.startswith(f"{path}.")])
@@ -511,7 +516,7 @@ def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> tuple[Any,
     for group, choice, file in found.ignored:
         if group.startswith("hydra/") and group not in given and not file.is_relative_to(loader.folders.shipped):
             rule, remedy = (
-                "Hydra ignores it there: a file that includes this one chooses, too",
+                "Hydra ignores it there because a file that includes this one chooses as well",
                 f"choose it in {caller}",
             )
             faults.append(Fault(group, format_value(choice), rule, f"{remedy}: {group}={choice}", str(file)))
@@ -525,7 +530,7 @@ def _unknown_choice(loader: Loader, override: Override) -> Fault | None:
     is_group = group.startswith("hydra/") or folders.is_group(group)
     if is_group and not all(isinstance(name, str | None) for name in each):
         return Fault(
-            override.get_key_element(), format_value(choice), "a choice is the name of a file, or a list of names"
+            override.get_key_element(), format_value(choice), "a choice must be the name of a file, or a list of names"
         )
     if override.is_hydra_override():
         return hydra_job.refused(override)
@@ -562,7 +567,7 @@ def _instead(loader: Loader, group: str, choice: str, known: Collection[str]) ->
         if os.path.isfile(folder / group / f"{choice}.yml"):
             return f"rename {folder / group / choice}.yml to {choice}.yaml", ""
         if folder not in folders.in_order and os.path.isfile(folder / group / f"{choice}.yaml"):
-            return f"add your folder of configs: {caller.option('config-dir', os.path.relpath(folder))}", ""
+            return f"add your config folder: {caller.option('config-dir', os.path.relpath(folder))}", ""
         if folder in folders.in_order and os.path.isfile(folder / f"{choice}.yaml"):
             return f"move {folder / choice}.yaml into the folder {group}", ""
     near = nearest(choice, known)
@@ -589,12 +594,12 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
             fix = (key, f"{near[0]}={override.value()}") if near else ()
             return Fault(key, value, "nothing in this config is chosen there", remedy, code=Code.NOT_IN_CONFIG, fix=fix)
         if override.is_delete() and override.value() not in (None, made[key]):
-            remedy = f"leave it out, or choose another: {key}=…"
+            remedy = f"remove it, or choose another: {key}=…"
             return Fault(key, value, f"the choice there is {made[key]}", remedy, fix=(key,))
     if isinstance(several := override.value(), list):
         of_sweep = "with -m" if loader.permission.caller is Caller.COMMAND_LINE else "with embexp.sweep"
         remedy = f"choose one, or {of_sweep} once for each: {key}={','.join(map(str, several))}"
-        return Fault(key, value, "these can't be chosen together", remedy)
+        return Fault(key, value, "only one of these can be chosen", remedy)
     file = f"{override.key_or_group}/{override.value()}"
     if (fault := hydra_job.rejected_in_file(error)) is not None:
         return replace(fault, source=str(loader.folders.file(file) or ""))
@@ -618,16 +623,16 @@ def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> 
         if package in ("", _GLOBAL) and group in RunSpec.model_fields and package_of(file) == _GLOBAL:
             keys = [key for key in strange if key in keys_of(file)]
             if keys and not global_group:
-                place, rule = _GLOBAL, f"its keys belong to {group}, and it puts them at the top of the config"
+                place, rule = _GLOBAL, f"its keys belong to {group}, but it puts them at the top of the config"
                 remedy = f"remove the line # @package {_GLOBAL}"
                 with open_dict(config):
                     config[group] = {**(config.get(group) or {}), **{key: config.pop(key) for key in keys}}
                 faults[place] = Fault(group, format_value(choice), rule, remedy, os.fspath(file))
         elif package in strange and (global_group or nearest(package, [_GLOBAL]) or package_of(file) == _GLOBAL):
-            rule = f"its keys belong at the top of a config, and it puts them at {package!r}"
+            rule = f"its keys belong at the top of a config, but it puts them at {package!r}"
             remedy = f"begin the file with the line: # @package {_GLOBAL}"
             if file.read_bytes().startswith(_BYTE_ORDER_MARK):
-                remedy = "save the file without a byte order mark, which hides its line with @package"
+                remedy = "save the file without a byte order mark, which hides its @package line"
             with open_dict(config), suppress(ConfigTypeError):  # a list where the config has a mapping: see the fault
                 misplaced = config.pop(package, None)
                 if OmegaConf.is_dict(misplaced):
@@ -637,21 +642,21 @@ def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> 
 
 
 _YAML_REMEDIES = (
-    (ScannerError, "\t", "indent with spaces: YAML takes no tabs"),
-    (ScannerError, ":", "quote a text that has a colon"),
+    (ScannerError, "\t", "indent with spaces: YAML does not allow tabs"),
+    (ScannerError, ":", "quote a text that contains a colon"),
     (ScannerError, "'\"", "close the quote"),
-    (ScannerError, "", "write KEY: VALUE, with a blank after the colon"),
+    (ScannerError, "", "write KEY: VALUE, with a space after the colon"),
     (ParserError, "[", "close the list with ]"),
     (ParserError, "{", "close the mapping with }"),
-    (ParserError, "", "indent the keys of a mapping alike"),
+    (ParserError, "", "indent all keys of a mapping equally"),
     (ComposerError, "*", "quote a text that begins with *"),
-    (ComposerError, "", "a file is one document: remove the line ---"),
-    (ConstructorError, "!", "a config holds plain values: remove the tag"),
+    (ComposerError, "", "a file may hold only one document: remove the line ---"),
+    (ConstructorError, "!", "a config may hold only plain values: remove the tag"),
     (ConstructorError, "[{", "quote the key"),
     (ConstructorError, "", "remove one of the two"),
 )
 """What to do, by the kind of PyYAML's error and the character where what it can't read begins."""
-_OVERRIDE = "in a defaults list, write - override /GROUP: CHOICE, after what the file includes"
+_OVERRIDE = "in a defaults list, write - override /GROUP: CHOICE after the files that it includes"
 
 
 def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault:
@@ -666,9 +671,9 @@ def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault
     if isinstance(error, RecursionError):
         file = folders.file(composed[0])
         if composed[0] not in outline(folders, composed[0]).named_by:
-            rule, remedy = "one of its values leads back to itself", "remove the alias"
+            rule, remedy = "one of its values contains itself", "remove the alias"
         else:
-            rule, remedy = "its defaults lead back to itself", "remove it from its own defaults"
+            rule, remedy = "its defaults include the file itself", "remove it from its own defaults"
         return Fault("", "its files", rule, remedy, str(file or ""))
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return _invalid(error.problem_mark.name, error)
@@ -677,7 +682,9 @@ def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault
         if (found := unreadable(file)) is not None:
             return found
     if isinstance(error, AssertionError):
-        return Fault("", "its files", "the defaults of one of them name no group", "write - GROUP: CHOICE")
+        return Fault(
+            "", "its files", "the defaults list of one of them has an entry without a group", "write - GROUP: CHOICE"
+        )
     rule, more = f"they can't be composed: {first_line(error)}", " ".join(lines(error)[1:])
     if isinstance(error, ConfigCompositionException) and error.__cause__ is None:
         more = more or _OVERRIDE
@@ -736,7 +743,7 @@ def unreadable(file: Path) -> Fault | None:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
         return Fault("", "a file", "it is not UTF-8", "save it as UTF-8", f"{file}:{line}")
     except FileNotFoundError:
-        return Fault("", "a file", "it is a link to a file that is not there", "", str(file))
+        return Fault("", "a file", "it is a link to a file that does not exist", "", str(file))
     except OSError as error:
         what = "it is a folder" if file.is_dir() else f"it can't be read: {error.strerror}"
         return Fault("", "a file", what, "", str(file))
@@ -750,8 +757,8 @@ def unreadable(file: Path) -> Fault | None:
         defaults = content.get("defaults", [])
         entries = defaults if isinstance(defaults, list) else [0]
         if any(not isinstance(entry, str | dict) for entry in entries):
-            rule = f"its defaults are a list of choices, and these are {format_value(defaults)}"
+            rule = f"its defaults must be a list of choices, but they are {format_value(defaults)}"
             return Fault("", "a file", rule, "write - GROUP: CHOICE", f"{file}:{_line(file, 'defaults:') or 1}")
         return None
     what = "a list" if isinstance(content, list) else format_value(content)
-    return Fault("", "a file", f"a config is a mapping of keys, and this is {what}", "write KEY: VALUE", str(file))
+    return Fault("", "a file", f"a config must be a mapping of keys, but this is {what}", "write KEY: VALUE", str(file))

@@ -236,7 +236,7 @@ def expanded(pattern: str) -> tuple[str, ...]:
     """
     found = dict.fromkeys(_limited(_expanded(pattern)))
     if odd := next((each for each in found if "{" in each or "}" in each), None):
-        raise BadPatternError(f"a brace of {odd!r} has no partner")
+        raise BadPatternError(f"{odd!r} has an unmatched brace")
     return tuple(found)
 
 
@@ -285,7 +285,7 @@ def _alternatives(text: str) -> Iterable[str]:
         return [part.strip() for part in text.split(",")]
     found = _RANGE.fullmatch(text)
     if found is None or found[1].isalpha() != found[2].isalpha() or found[3] in ("0", "-0"):
-        rule = f"braces hold a list such as {{a,b}} or a range such as {{1..26}}, and these hold {text!r}"
+        rule = f"braces must hold a list such as {{a,b}} or a range such as {{1..26}}, but these hold {text!r}"
         raise BadPatternError(rule)
     return _range(found[1], found[2], abs(int(found[3] or 1)))
 
@@ -301,11 +301,11 @@ def _range(first: str, last: str, step: int) -> Iterator[str]:
 def _limited(found: Iterator[str]) -> Iterator[str]:
     for count, each in enumerate(found):
         if count == MOST:
-            raise BadPatternError(f"a pattern stands for at most {MOST:,} names")
+            raise BadPatternError(f"a pattern may expand to at most {MOST:,} names")
         yield each
 
 
 def _first(columns: Sequence[str]) -> str:
     """The columns, of many the first ones."""
     more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
-    return f"it has {', '.join(columns[:_SHOWN])}{more}" if columns else "it has none next to the label"
+    return f"it has {', '.join(columns[:_SHOWN])}{more}" if columns else "it has no columns except the label"

@@ -172,7 +172,9 @@ def _model_faults(
 def _own_metric_faults(own: Iterable[str]) -> Iterator[Fault]:
     for name in own:
         if any(each.is_named(name) for each in tasks.every_metric() if not each.listed):
-            yield Fault(f"metrics.{name}", repr(name), "embexp has a metric of that name", "choose another name")
+            yield Fault(
+                f"metrics.{name}", repr(name), "embexp already has a metric of that name", "choose another name"
+            )
 
 
 def _runtime_faults(kind: RuntimeKind) -> Iterator[Fault]:
@@ -189,12 +191,12 @@ def _tracking_faults(settings: tracking.Tracking) -> Iterator[Fault]:
         uri = tracking.chosen(settings.uri)
         place, is_folder = tracking.local_path(uri), tracking.scheme_of(uri) == "file"
         if place is not None and (why := files.store(place, is_folder=is_folder)):
-            yield Fault("tracking.uri", str(place), why, "name another, such as tracking.uri=sqlite:///tracked.db")
+            yield Fault("tracking.uri", str(place), why, "choose another, such as tracking.uri=sqlite:///tracked.db")
 
 
 def _cache_faults(cache: Path) -> Iterator[Fault]:
     if why := files.cache(cache):
-        yield Fault("output.cache", str(cache), why, f"name a folder of its own, such as output.cache={cache}/cache")
+        yield Fault("output.cache", str(cache), why, f"use a separate folder, such as output.cache={cache}/cache")
 
 
 def _data_faults(
@@ -237,7 +239,7 @@ def _pretrained_faults(
 def _restored_faults(checkpoint: str | None) -> Iterator[Fault]:
     path = None if checkpoint is None or is_url(checkpoint) else Path(checkpoint)
     if path is not None and not path.exists() and not any(path.parent.glob(f"{glob.escape(path.name)}.*")):
-        remedy = "name a run's directory, or a checkpoint: its prefix, its folder or its .index file"
+        remedy = "name the directory of a run, or a checkpoint by its prefix, folder or .index file"
         yield Fault("restore.path", repr(str(path)), "there is no such file or folder", remedy)
 
 
@@ -262,7 +264,7 @@ def _vocabulary_faults(tables: Mapping[str, Table]) -> Iterator[Fault]:
             try:
                 tokens_of_file(Path(path))
             except DataError as error:
-                yield Fault(place, repr(path), str(error), "a file has a token a line, each once")
+                yield Fault(place, repr(path), str(error), "the file must have one token per line, without duplicates")
 
 
 def _no_file(place: str, path: str) -> Fault:
@@ -282,8 +284,8 @@ def _url_faults(named: Mapping[str, str | None]) -> Iterator[Fault]:
     """URLs in settings that are read from this machine only."""
     for place, path in named.items():
         if path is not None and is_url(path):
-            rule = "only data, and the files of pretrained=file, are read from a store"
-            yield Fault(place, repr(path), rule, "copy it here, and give its path")
+            rule = "only data and the files of pretrained=file can be read from a store"
+            yield Fault(place, repr(path), rule, "copy it to this machine and give its path")
 
 
 def _files_here(
@@ -314,8 +316,8 @@ def _test_faults(tests: VectorTests) -> Iterator[Fault]:
             if not is_url(path) and not Path(path).is_file():
                 yield _no_file(at, path)
             elif names.index(names[place]) < place:
-                rule = f"another test of the kind {kind} is named {names[place]}, too"
-                yield Fault(at, repr(path), rule, "give the file another name")
+                rule = f"another test of kind {kind} is also named {names[place]}"
+                yield Fault(at, repr(path), rule, "rename the file")
 
 
 def _memory_faults(spec: RunSpec) -> Iterator[Fault]:
@@ -369,7 +371,7 @@ def _disk_faults(data: Data | None, features: Mapping[str, Feature], cache_folde
         f"its examples take at least {needed / 1e9:,.1f} GB in the cache, and the disk of {cache} has"
         f" {free / 1e9:,.1f} GB left"
     )
-    yield Fault("data.examples", f"{data.examples:,}", rule, "choose fewer, or another disk: output.cache=DIR")
+    yield Fault("data.examples", f"{data.examples:,}", rule, "use fewer examples, or another disk: output.cache=DIR")
 
 
 def name_of(data: Any) -> str | None:
@@ -392,8 +394,8 @@ def fill_path(container: Mapping[str, Any]) -> list[Fault]:
     data["path"] = str(datasets.place(name) if name in datasets.DATA_SETS else datasets.folder() / name)
     if given in (*_MISSING, data["path"]):
         return []
-    rule = f"data.path is given as well: {format_value(given)}"
-    return [Fault("data.fetch", format_value(name), rule, "leave out the one or the other")]
+    rule = f"data.path is also given: {format_value(given)}"
+    return [Fault("data.fetch", format_value(name), rule, "remove one of the two")]
 
 
 def name_faults(container: Mapping[str, Any]) -> Iterator[Fault]:
@@ -404,9 +406,9 @@ def name_faults(container: Mapping[str, Any]) -> Iterator[Fault]:
         return
     if name not in datasets.DATA_SETS:
         near = did_you_mean(name, datasets.DATA_SETS) or f"the data sets are {', '.join(datasets.DATA_SETS)}"
-        yield Fault("data.fetch", format_value(name), "there is no data set of this name", near)
+        yield Fault("data.fetch", format_value(name), "there is no data set with this name", near)
     elif data.get("kind") not in (kinds := datasets.DATA_SETS[name].kinds):
-        rule = f"data={data.get('kind')} does not read this data set; it is for data={listing(kinds)}"
+        rule = f"data={data.get('kind')} can't read this data set; it needs data={listing(kinds)}"
         experiments = listing(f"experiment={experiment}" for experiment in datasets.DATA_SETS[name].experiments)
         yield Fault("data.fetch", format_value(name), rule, f"choose {experiments}")
 

@@ -142,7 +142,7 @@ def _form(keys: Sequence[str], container: Mapping[str, Any]) -> tuple[str, tuple
         if str not in members and (example := _example(members)):
             return f"such as {path}={example}", ()
         default = "" if field.is_required() else as_override(field.get_default(call_default_factory=True))
-        return f"leave it out, which is {path}={default}" if default else "", (path,) if default else ()
+        return f"remove it, which means {path}={default}" if default else "", (path,) if default else ()
     return "", ()
 
 
@@ -256,7 +256,7 @@ _RULES = {
     "missing": "it must be given",
     "greater_than": "it must be greater than {gt:g}",
     "greater_than_equal": "it must be at least {ge:g}",
-    "less_than": "it must be below {lt:g}",
+    "less_than": "it must be less than {lt:g}",
     "finite_number": "it must be a finite number",
     "int_type": _WHOLE,
     "int_parsing": _WHOLE,
@@ -271,12 +271,12 @@ _RULES = {
     "union_tag_not_found": "its kind must be given",
     "tuple_type": "it must be a list",
     "list_type": "it must be a list",
-    "dict_type": "it must be a mapping of names",
-    "mapping_type": "it must be a mapping of names",
+    "dict_type": "it must be a mapping by name",
+    "mapping_type": "it must be a mapping by name",
     "model_type": _MAPPING,
     "model_attributes_type": _MAPPING,
-    "too_short": "it must have at least {min_length}, and has {actual_length}",
-    "too_long": "it must have at most {max_length}, and has {actual_length}",
+    "too_short": "its length must be at least {min_length}, but is {actual_length}",
+    "too_long": "its length must be at most {max_length}, but is {actual_length}",
     "value_error": "{error}",
 }
 """By pydantic's type of an error; the braces are of its context."""
@@ -325,8 +325,8 @@ def _number(text: str) -> float | None:
 
 
 _PATTERNS = {
-    r"^[A-Za-z][A-Za-z0-9_]*$": "a name: letters, digits and underscores, a letter first",
-    r"^\w+(\.\w+)*$": "keys with dots between them, such as initialization.seconds",
+    r"^[A-Za-z][A-Za-z0-9_]*$": "a name: letters, digits and underscores, beginning with a letter",
+    r"^\w+(\.\w+)*$": "keys separated by dots, such as initialization.seconds",
     r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$": "package.module:function",
 }
 

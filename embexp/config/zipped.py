@@ -58,12 +58,12 @@ def parsed(loader: Loader, prefix: str, key: str, value: str) -> Zipped | Fault:
     letters = string.ascii_uppercase[: len(keys)]
     example = ",".join(as_override([f"{letter}{job}" for letter in letters]) for job in (1, 2))
     if lists is None:
-        rule = f"its values are lists, one for each job, with a value for each of its {len(keys)} keys"
+        rule = f"it needs one list per job, with a value for each of its {len(keys)} keys"
         return Fault(key, format_value(value), rule, f"write '{key}={example}'")
     if wrong := [each for each in lists if len(each) != len(keys)]:
         listed = "; ".join(f"{as_override(each)} has {len(each)}" for each in wrong[:_LISTED])
         more = f"; and {len(wrong) - _LISTED} more" if len(wrong) > _LISTED else ""
-        rule = f"each list has a value for each of its {len(keys)} keys, and {listed}{more}"
+        rule = f"each list must have one value for each of the {len(keys)} keys, but {listed}{more}"
         return Fault(key, format_value(value), rule, f"write '{key}={example}'")
     sweep = ChoiceSweep(list=lists, simple_form=not shuffle, shuffle=shuffle)
     return Zipped(OverrideType.CHANGE, key, ValueType.CHOICE_SWEEP, sweep, input_line=text)
@@ -73,16 +73,16 @@ def _fault_of_keys(prefix: str, key: str, keys: Sequence[str], value: str) -> Fa
     shown = format_value(value)
     if prefix:
         inside = f"zip({','.join(f'{prefix}{each}' for each in keys)})"
-        return Fault(key, shown, "the + is before the keys in it", f"write '{inside}={value}'")
+        return Fault(key, shown, "the + must stand before the keys inside the parentheses", f"write '{inside}={value}'")
     if not keys or not all(map(_KEY.fullmatch, keys)):
         wrong = [each for each in keys if not _KEY.fullmatch(each)]
-        rule = "it names keys in parentheses, with commas between them"
-        rule += f", and {wrong[0]!r} is none" if wrong else ""
+        rule = "it must name keys in parentheses, separated by commas"
+        rule += f", and {wrong[0]!r} is not a key" if wrong else ""
         return Fault(key, shown, rule, "write 'zip(KEY,OTHER)=[A,B],[C,D]'")
     if hydra := [each for each in keys if each.startswith(("hydra.", "hydra/"))]:
-        return Fault(key, shown, f"{hydra[0]} is a setting of Hydra, the same in all jobs", "give it by itself")
+        return Fault(key, shown, f"{hydra[0]} is a Hydra setting, which is the same in all jobs", "give it separately")
     if len(keys) == 1:
-        return Fault(key, shown, "it takes the lists of several keys together", f"write {keys[0]}=A,B")
+        return Fault(key, shown, "it is meant for several keys at once", f"write {keys[0]}=A,B")
     twice = [each for each, count in Counter(each.lstrip("+") for each in keys).items() if count > 1]
     return Fault(key, shown, f"it names {twice[0]} more than once", "name each key once") if twice else None
 

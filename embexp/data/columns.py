@@ -16,7 +16,7 @@ from embexp.specs.vocabularies import Buckets, SettledRules, normalized_text, se
 _NO_TABLES: Mapping[str, Table] = MappingProxyType({})
 NUMBER = "a finite number"
 """The word in errors for a valid value of a column of numbers."""
-SKIP_UNLABELLED = "data.missing_label=skip leaves out the rows without a label"
+SKIP_UNLABELLED = "data.missing_label=skip skips rows without a label"
 """The remedy in errors for a missing label."""
 OF_LABELLED = " of those with a label"
 """Follows the number of a row in errors, where rows without a label are left out."""
@@ -178,9 +178,9 @@ def columns_of(
                 Fault(
                     f"features.{name}.weights",
                     repr(feature.weights),
-                    f"this column already weighs the ids of {weights[feature.weights]!r}, "
-                    f"so it can't weigh those of {column!r}",
-                    "give each id column weights of its own",
+                    f"this column already has the weights of {weights[feature.weights]!r}, so it can't have "
+                    f"those of {column!r}",
+                    "give each id column its own weights",
                 )
             )
     rules, conflicts = _rules(data, tables, vocabulary)
@@ -249,9 +249,12 @@ def _rules(
                 first = set_by.setdefault(key, name)
                 if (before := tables[first].vocabulary.own[key]) != value:
                     rule = (
-                        f"it shares a vocabulary with {first}, as one column is looked up in both, which has {before}"
+                        f"it shares a vocabulary with {first}, because one column is looked up in both, but "
+                        f"{first} has {before}"
                     )
-                    faults.append(Fault(f"tables.{name}.vocabulary.{key}", str(value), rule, "set it in one of them"))
+                    faults.append(
+                        Fault(f"tables.{name}.vocabulary.{key}", str(value), rule, "set it in only one of them")
+                    )
         if sharing and not faults:
             rules[group] = settled(data.token_rules, [tables[name].vocabulary for name in sharing])
     return rules, faults
@@ -296,7 +299,7 @@ class Wanted:
             beyond: whether it is a number that is too large.
         """
         if beyond:
-            return f"{NUMBER} that float32 can hold, 3.4e+38 at most"
+            return f"{NUMBER} that fits into float32, at most 3.4e+38"
         return f"{NUMBER}; {SKIP_UNLABELLED}" if missing and self.asked_by == "data.label" else NUMBER
 
 

@@ -118,8 +118,8 @@ class Contract:
         for name in self.vocabularies:
             if not self._holds(name, vocabularies[name]):
                 raise DataError(
-                    f"the rows of table {name} would stand for other values than in the run that this one goes on"
-                    " from: this kind of data makes its vocabularies anew, so no run can go on with it"
+                    f"the rows of table {name} would stand for other values than in the run that this one "
+                    f"continues: this kind of data rebuilds its vocabularies, so it can't be used to continue a run"
                 )
 
     def _holds(self, name: str, now: Vocabulary) -> bool:

@@ -298,7 +298,7 @@ def named(name: str) -> DataSet:
         ConfigError: there is none.
     """
     if name not in DATA_SETS:
-        rule = "there is no data set of this name"
+        rule = "there is no data set with this name"
         raise ConfigError([Fault("data.fetch", repr(name), rule, f"the data sets are {', '.join(DATA_SETS)}")])
     return DATA_SETS[name]
 
@@ -326,7 +326,7 @@ def place(name: str) -> Path:
     """What `data.path` is for a data set: a file or folder, which is there once it was fetched.
 
     Raises:
-        ConfigError: there is no data set of this name.
+        ConfigError: there is no data set with this name.
     """
     found = named(name)
     return caching.place_of(folder(), name, _key(found)) / found.path
@@ -341,7 +341,7 @@ def is_here(name: str) -> bool:
     """Whether a data set was fetched, and its files are as they were made.
 
     Raises:
-        ConfigError: there is no data set of this name.
+        ConfigError: there is no data set with this name.
     """
     kept = caching.place_of(folder(), name, _key(named(name)))
     return caching.unchanged(kept) or (kept.is_dir() and caching.verified(kept))  # a copy has other stamps
@@ -357,7 +357,7 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
         What `data.path` is for it.
 
     Raises:
-        ConfigError: there is no data set of this name.
+        ConfigError: there is no data set with this name.
         DataError: it can't be had, or is not what it should be.
         OSError: it can't be written.
     """
@@ -442,12 +442,12 @@ def _file(name: str, file: Remote, temporary: Path, progress: Progress) -> Path:
     target = temporary / file.name
     label = f"fetching {file.url} ({terminal.byte_size(file.size)})"
     progress(label, None)
-    remedy = f"download it elsewhere and put it at {placed}, or give data.path=… instead"
+    remedy = f"download it on another machine and put it at {placed}, or set data.path=… instead"
     try:
         download(file.url, target, limit=file.size, progress=lambda done: progress(label, min(1.0, done / file.size)))
     except DownloadError as error:
         raise DataError(f"{file.url} can't be fetched: {error}", remedy) from error
-    _check(target, file, f"the file has changed, or something on the way to it answers instead: {remedy}", of=file.url)
+    _check(target, file, f"the file has changed, or a proxy answers instead of the server: {remedy}", of=file.url)
     return target
 
 

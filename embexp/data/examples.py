@@ -463,8 +463,8 @@ class LabelNumbers:
         if len(self._numbers) > _MOST_CLASSES:
             some = ", ".join(map(excerpt, islice(self._numbers, 3)))
             raise DataError(
-                f"data.label: column {self._column!r} has over {_MOST_CLASSES:,} different values ({some}, …), which"
-                " can't be classes; name another column, or set task=regression for a number"
+                f"data.label: column {self._column!r} has over {_MOST_CLASSES:,} different values ({some}, …), "
+                f"too many for classes; name another column, or set task=regression for a number"
             )
         places = pc.fill_null(distinct.indices.cast(pa.int64()), len(numbers)).to_numpy(zero_copy_only=False)
         found: np.ndarray = np.array([*numbers, _MISSING], np.float32)[places]
@@ -510,8 +510,8 @@ class LabelNumbers:
             return
         if broken := [name for name in names if not float(name).is_integer()]:
             raise DataError(
-                f"task classification needs classes as labels, names or whole numbers, and column {self._column!r} has"
-                f" numbers such as {broken[0]}; set task=regression, or name another column"
+                f"task classification needs class names or whole numbers as labels, but column {self._column!r} "
+                f"has numbers such as {broken[0]}; set task=regression, or name another column"
             )
 
     def _label(self, name: str, classes: Sequence[str]) -> int:
@@ -534,11 +534,13 @@ class LabelNumbers:
         for yes, no in POSITIVE.items():
             if len(names) == 2 and meant.keys() == {yes, no}:
                 return meant[no], meant[yes]
-        remedy = f"set data.positive to the value that is label 1, such as data.positive='{names[0] if names else 1}'"
+        remedy = (
+            f"set data.positive to the value that means label 1, such as data.positive='{names[0] if names else 1}'"
+        )
         if len(names) > 2:
-            remedy += ", or task=classification to tell all of them apart"
+            remedy += ", or set task=classification to predict all of them"
         raise DataError(
-            f"task binary needs labels of 0 and 1, yes and no, or true and false, and column {self._column!r} has"
+            f"task binary needs labels 0 and 1, yes and no, or true and false, but column {self._column!r} has"
             f" {listed}; {remedy}"
         )
 
@@ -593,8 +595,9 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
             wrong = labels[(labels != 0) & (labels != 1)]
             if wrong.size:
                 raise DataError(
-                    f"task binary needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
-                    f" {wrong[0]:g}; set data.positive to the value that is 1, data.label_threshold, or task=regression"
+                    f"task binary needs labels 0 and 1, but {wrong.size:,} of {labels.size:,} labels differ, "
+                    f"such as {wrong[0]:g}; set data.positive to the value that means 1, or set "
+                    f"data.label_threshold or task=regression"
                 )
         case Labels.CLASS:
             # A label as large as the number of examples is a mistake, not the number of a class.
@@ -603,11 +606,11 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
             if wrong.size:
                 last = "" if classes is None else f" to {classes - 1}"
                 raise DataError(
-                    f"task classification needs the numbers of classes as labels, 0, 1, 2, …{last}, but {wrong.size:,}"
-                    f" of {labels.size:,} are others, such as {wrong[0]:g}"
+                    f"task classification needs class numbers as labels, 0, 1, 2, …{last}, but {wrong.size:,} "
+                    f"of {labels.size:,} labels differ, such as {wrong[0]:g}"
                 )
             if (labels.max() if classes is None else classes - 1) < 1:
-                raise DataError("task classification needs two classes to tell apart, but there is only one")
+                raise DataError("task classification needs at least two classes, but there is only one")
 
 
 def class_names(task: Task, labels: np.ndarray | None, named: Sequence[str]) -> tuple[str, ...]:

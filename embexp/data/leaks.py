@@ -103,19 +103,19 @@ class Leak:
         values = " or ".join(self.labels)
         match self.kind:
             case Kind.VALUES:
-                return f"each value goes with one value of {label}"
+                return f"each value occurs with only one value of {label}"
             case Kind.PAIR:
-                return f"together, each pair of values goes with one value of {label}"
+                return f"each pair of values occurs with only one value of {label}"
             case Kind.FILLED:
-                return f"it is filled exactly where {label} is {values}"
+                return f"it is filled exactly if {label} is {values}"
             case Kind.ONLY_FILLED:
-                return f"it is filled only where {label} is {values}"
+                return f"it is filled only if {label} is {values}"
             case Kind.ONLY_EMPTY:
-                return f"it is empty only where {label} is {values}"
+                return f"it is empty only if {label} is {values}"
             case Kind.ORDER:
-                return f"its order alone tells {label} (AUC {self.figure:.4f})"
+                return f"its order alone predicts {label} (AUC {self.figure:.4f})"
             case Kind.INTERVAL:
-                return f"the days between them tell {label} (AUC {self.figure:.4f})"
+                return f"the days between them predict {label} (AUC {self.figure:.4f})"
             case Kind.COPY:
                 return f"it rises or falls with {label} (rank correlation {self.figure:.4f})"
 

@@ -168,7 +168,7 @@ def read(path: Path) -> tuple[FittedColumn, ...]:
         DataError: there is no such file, or it was changed.
     """
     if not path.exists():
-        raise DataError(f"{path}: there is no such file, which has what was fitted to the numeric columns of the run")
+        raise DataError(f"{path}: there is no such file; it holds what the run fitted to its numeric columns")
     if fault := files.fault_of(path):
         raise DataError(f"{path}: {fault}")
     try:
@@ -181,7 +181,7 @@ def read(path: Path) -> tuple[FittedColumn, ...]:
         said = str(error).partition("\n")[0]
         raise DataError(f"{path} is damaged: expected the numeric columns of a run ({said})") from error
     if not unchanged:
-        raise DataError(f"{path} was changed: its digest is not that of its content; put the run's own back")
+        raise DataError(f"{path} was changed: its digest does not match its content; restore the run's own file")
     return found
 
 

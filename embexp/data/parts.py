@@ -90,7 +90,7 @@ class _Parts:
         """The file of a label, opened at the first call."""
         if label not in self._opened:
             if len(self._opened) == _MOST:
-                rule = f"column {self.column} has more than {_MOST} values, and each is a file with runs of its own"
+                rule = f"column {self.column} has more than {_MOST} values, but each value would need its own runs"
                 raise ConfigError([Fault("study.period", "null", rule, "set study.period=day, week or month")])
             self._opened[label] = opened(self._folder / f"{len(self._opened)}{ending}")
         return self._opened[label]
@@ -100,7 +100,7 @@ class _Parts:
         if self._head is None:
             self._head = path, head
         elif self._head[1] != head:
-            rule = f"its columns are not those of {self._head[0]}, and rows of both would be in one part"
+            rule = f"its columns differ from those of {self._head[0]}, but one part would have rows of both"
             raise table_files.unreadable(path, rule)
 
     def no_column(self, path: Path, names: Sequence[str]) -> ConfigError:
@@ -117,8 +117,10 @@ class _Parts:
         """Renames the files: a number, and what each holds."""
         labels = list(self._opened)
         if len(labels) < _FEWEST:
-            rule = f"the rows have {', '.join(labels) or 'no value'} in it, and the study needs {_FEWEST} or more"
-            remedy = "name another column, or a shorter study.period"
+            rule = (
+                f"the column has only {', '.join(labels) or 'no value'}, but the study needs at least {_FEWEST} values"
+            )
+            remedy = "name another column, or set a shorter study.period"
             raise ConfigError([Fault(_SETTING, repr(self.column), rule, remedy)])
         numbers = not dated and all(map(text_table.is_number, labels))
         order = sorted(range(len(labels)), key=lambda place: (float(labels[place]) if numbers else 0, labels[place]))
@@ -171,7 +173,7 @@ def _of_row(label: Labelled, value: str, path: Path, place: str, column: str) ->
     try:
         return label(value)
     except (ValueError, OverflowError) as error:
-        raise DataError(f"{path}, {place}: {error} in column {column}, by which the data are cut") from None
+        raise DataError(f"{path}, {place}: {error} in column {column}, which cuts the data") from None
 
 
 def _cut_text(data: CSV, path: Path, label: Labelled, parts: _Parts) -> None:

@@ -64,7 +64,7 @@ class Overlap:
         """A sentence if more rows are repeated than rows of the training split are among each other."""
         if self.repeated <= 2 * self.usual * self.rows:
             return None
-        among = f" (of the {self.what} of train, {self.usual:.1%} have an equal one there)" if self.usual else ""
+        among = f" (within train, {self.usual:.1%} of the {self.what} have a duplicate)" if self.usual else ""
         return (
             f"{self.repeated:,} of {self.rows:,} {self.what} of {split} are also in train{among}, so its metrics are"
             " too optimistic for new data: remove them from one of the files"
@@ -415,7 +415,7 @@ def as_the_runs_data(file: Path | str) -> Iterator[None]:
         yield
     except ConfigError as error:
         faults = [f"  {'; '.join(filter(None, (f'{each.value}: {each.rule}', each.remedy)))}" for each in error.faults]
-        raise DataError("\n".join([f"{file} can't be read as this run's data was", *faults])) from error
+        raise DataError("\n".join([f"{file} can't be read like this run's data", *faults])) from error
 
 
 def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progress, folder: Path) -> None:

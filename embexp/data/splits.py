@@ -126,7 +126,7 @@ def write(assigned: Assignment, count: int, folder: Path) -> None:
             sizes = ", ".join(f"{name}: {writer.rows}" for name, writer in zip(SPLITS, writers, strict=True))
             raise DataError(
                 f"the split of {count} examples leaves none to train on ({sizes}); "
-                "choose smaller data.split.validation and data.split.test, or more data"
+                "choose smaller values of data.split.validation and data.split.test, or use more data"
             )
 
 

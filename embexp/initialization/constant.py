@@ -26,7 +26,7 @@ def method(init: ConstantInGraph, path: str) -> InitMethod:
 def initial_value(source: Source) -> Callable[..., Any]:
     """The initial value of a variable: `tf.Variable(initial_value(m))`.
 
-    It works as the `initializer` of `tf.compat.v1.get_variable` too. The matrix is read when it is called.
+    It also works as the `initializer` of `tf.compat.v1.get_variable`. The matrix is read when it is called.
 
     Raises:
         RunError: the matrix has too many bytes for a graph.

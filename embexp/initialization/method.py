@@ -65,7 +65,7 @@ class SessionFills:
 
 @dataclass(frozen=True)
 class InitMethod:
-    """An init method. Each module of a method makes its own.
+    """An init method. The module of each method creates one.
 
     Attributes:
         eagerly: fills one part of a table; None: the method does not work eagerly.
@@ -124,9 +124,9 @@ def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> n
         folder: folder of the temporary file; None: the system's. On tmpfs the file is in memory.
 
     Raises:
-        DataError: the file is missing, or is no file of vectors.
-        RunError: there is no room for the file.
-        ValueError: the source is no matrix of floating-point numbers.
+        DataError: the file is missing, or is not a file of vectors.
+        RunError: there is no space for the file.
+        ValueError: the source is not a matrix of floating-point numbers.
     """
     rows = as_rows(source)
     memory_map = getattr(rows, "memory_map", None)
@@ -153,8 +153,8 @@ def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> n
     except OSError as error:
         raise RunError(
             f"a temporary file of {size:,} bytes for a matrix of {rows.rows} × {rows.dim} can't be written to {folder}:"
-            f" {error.strerror or error}; set TMPDIR to a folder with more room, or store the matrix as float32 .npy,"
-            " which is mapped as it is"
+            f" {error.strerror or error}; set TMPDIR to a folder with more space, or store the matrix as "
+            f"float32 .npy, which is mapped in place"
         ) from error
 
 
@@ -162,7 +162,7 @@ def as_rows(source: Source) -> Rows:
     """A source as rows that can be read; a file is mapped, or opened.
 
     Raises:
-        DataError: the file is missing, or is no file of vectors.
+        DataError: the file is missing, or is not a file of vectors.
         ValueError: the source is no matrix of numbers.
     """
     if isinstance(source, np.ndarray):
@@ -219,7 +219,7 @@ def read_vectors(
     format: str | None = None,
     key: str | None = None,
 ) -> Rows:
-    """The rows of a file of vectors for `scaffold` and its siblings: in order, or by the words of a vocabulary.
+    """The rows of a file of vectors, for all init methods: in order, or by the words of a vocabulary.
 
     The first reading converts text and other formats that can't be mapped into the user's cache.
 
@@ -227,10 +227,10 @@ def read_vectors(
         path: of a file in any format of `embexp vectors`: GloVe and fastText text, word2vec, `.npy`, `.npz`,
             safetensors, HDF5, Parquet, Arrow, or a checkpoint.
         vocabulary: the word of each row, n words; None: the rows of the file, in order.
-        missing: the value of rows whose word the file lacks; None: they are an error.
-        match: when two words are the same: `exact`, `lower` or `normalised`, as `pretrained.match` of a run.
-        format: of the file; None: by its suffix.
-        key: which matrix of a file with several, such as a checkpoint.
+        missing: the value of rows whose word is not in the file; None: such a word is an error.
+        match: how words are matched: `exact`, `lower` or `normalised`, like `pretrained.match` of a run.
+        format: format of the file; None: according to its suffix.
+        key: the matrix to read from a file with several, such as a checkpoint.
 
     Returns:
         Rows: `rows`, `dim`, and `read(start, stop)`, float32.
@@ -245,7 +245,7 @@ def read_vectors(
         return source
     if source.tokens is None:
         raise ValueError(
-            f"{path}: the file has no words to compare with a vocabulary; leave vocabulary out to take its rows"
+            f"{path}: the file has no words to match with a vocabulary; to take its rows by position, remove vocabulary"
         )
     words = pa.array(vocabulary, pa.large_string())
     found, _ = alignment.match(words, source.tokens, Match(match))
@@ -253,8 +253,8 @@ def read_vectors(
     if lacking.size and missing is None:
         shown = ", ".join(repr(words[int(at)].as_py()) for at in lacking[:3])
         raise ValueError(
-            f"{path}: lacks {lacking.size:,} of the {len(words):,} words of the vocabulary, such as {shown}; set"
-            " missing=0.0 for rows of zeros, or leave them out"
+            f"{path}: lacks {lacking.size:,} of the {len(words):,} words of the vocabulary, such as {shown}; "
+            f"set missing=0.0 for rows of zeros, or remove these words"
         )
     return _Chosen(SomeRows(source, np.maximum(found, 0)), found < 0, 0.0 if missing is None else missing)
 
@@ -334,14 +334,14 @@ def _whole(variable: Any, parts: list[tuple[Any, int, int]]) -> tuple[str, list[
 
 
 def _shape_fault(name: str, shape: list[int], source: list[int]) -> str:
-    found = f"variable {name!r} is {' × '.join(map(str, shape))}, its source is {source[0]} × {source[1]}"
+    found = f"variable {name!r} is {' × '.join(map(str, shape))}, but its source is {source[0]} × {source[1]}"
     if shape == source[::-1]:
         return f"{found}: transpose the source"
     if len(shape) == 2 and shape[1] == source[1]:
         return (
-            f"{found}: make the variable as long, or give it the rows that it is to have, such as matrix[:{shape[0]}]"
+            f"{found}: give the variable as many rows, or pass only the rows that it needs, such as matrix[:{shape[0]}]"
         )
-    return f"{found}: make the variable with shape {source}"
+    return f"{found}: create the variable with shape {source}"
 
 
 @dataclass(frozen=True)
@@ -384,9 +384,7 @@ class _Frame:
             )
         gaps = [name for name in table.column_names if table[name].null_count]
         if gaps:
-            raise ValueError(
-                f"the data frame: column {gaps[0]!r} has missing values; fill them, or leave out their rows"
-            )
+            raise ValueError(f"the data frame: column {gaps[0]!r} has missing values; fill them, or drop their rows")
         self.rows, self.dim, self._columns = table.num_rows, table.num_columns, table.columns
 
     def read(self, start: int, stop: int) -> np.ndarray:

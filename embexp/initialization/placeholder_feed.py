@@ -25,12 +25,12 @@ def fill(session: Any, fills: Fills) -> None:
 
     Args:
         session: a `tf.compat.v1.Session`, or a monitored one. The graph may be finalized.
-        fills: variables, each with its values, see `Source`; a partitioned variable stands for its parts.
-            Variables may be initialized already, at the cost of memory that is filled and then dropped.
+        fills: variables with their values, see `Source`. A partitioned variable stands for all its parts. If a variable
+            is already initialized, memory is filled and then dropped.
 
     Raises:
-        DataError: a file is missing, or is no file of vectors.
-        RunError: there is no room for the temporary file of a source that can't be mapped.
+        DataError: a file is missing, or is not a file of vectors.
+        RunError: there is no space for the temporary file of a source that can't be mapped.
         ValueError: a source doesn't have its variable's shape, or a variable has another type.
     """
     with session.graph.as_default():  # outside the graph, a variable has no `initial_value`

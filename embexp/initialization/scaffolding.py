@@ -38,19 +38,19 @@ def method(init: Scaffold, path: str) -> InitMethod:
 def scaffold(fills: Fills, *, init_fn: InitFn | None = None, saver: Any = None, **kwargs: Any) -> Any:
     """A `tf.compat.v1.train.Scaffold` that fills variables of the current graph.
 
-    `init_op` excludes them, as it would first fill separate memory with their initial values. It covers every other
-    variable that exists when the session is made, including those made after this call.
+    `init_op` excludes them, because it would first fill separate memory with their initial values. It covers every
+    other variable that exists when the session is created, including variables created after this call.
 
     Args:
-        fills: variables, each with its values, see `Source`; a partitioned variable stands for its parts.
+        fills: variables with their values, see `Source`. A partitioned variable stands for all its parts.
         init_fn: `init_fn(scaffold, session)` is called after the variables are filled, where no checkpoint is restored.
-        saver: as Scaffold takes it; None: of all GLOBAL_VARIABLES.
-        **kwargs: everything else that Scaffold takes but `copy_from_scaffold`. Your `init_op` replaces the one above;
-            your `local_init_op` and `local_init_feed_dict` are added.
+        saver: as in Scaffold; None: a saver of all GLOBAL_VARIABLES.
+        **kwargs: other arguments of Scaffold, except `copy_from_scaffold`. Your `init_op` replaces the one above; your
+            `local_init_op` and `local_init_feed_dict` are added.
 
     Raises:
-        DataError: a file is missing, or is no file of vectors.
-        ValueError: a source doesn't have its variable's shape; a variable has another type, or in neither collection.
+        DataError: a file is missing, or is not a file of vectors.
+        ValueError: a source doesn't have its variable's shape; a variable has another type or is in neither collection.
     """
     if "copy_from_scaffold" in kwargs:
         raise ValueError(
@@ -60,8 +60,8 @@ def scaffold(fills: Fills, *, init_fn: InitFn | None = None, saver: Any = None, 
     for variable, _ in checked:
         if not (_among(variable, _v1.global_variables()) or _among(variable, _v1.local_variables())):
             raise ValueError(
-                f"variable {variable.name!r} is in neither GLOBAL_VARIABLES nor LOCAL_VARIABLES of this graph, so"
-                " no scaffold could tell when it is to be filled"
+                f"variable {variable.name!r} is in neither GLOBAL_VARIABLES nor LOCAL_VARIABLES of this graph, "
+                f"so a scaffold can't know when to fill it"
             )
     lasting = [(variable, rows) for variable, rows in checked if _among(variable, _v1.global_variables())]
     passing = [(variable, rows) for variable, rows in checked if not _among(variable, _v1.global_variables())]

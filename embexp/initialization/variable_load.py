@@ -26,11 +26,11 @@ def fill(session: Any, fills: Fills) -> None:
 
     Args:
         session: a `tf.compat.v1.Session`, or a monitored one. The graph may be finalized.
-        fills: variables, each with its values, see `Source`; a partitioned variable stands for its parts.
+        fills: variables with their values, see `Source`. A partitioned variable stands for all its parts.
 
     Raises:
-        DataError: a file is missing, or is no file of vectors.
-        RunError: there is no room for the temporary file of a source that can't be mapped.
+        DataError: a file is missing, or is not a file of vectors.
+        RunError: there is no space for the temporary file of a source that can't be mapped.
         ValueError: a source doesn't have its variable's shape, or a variable has another type.
     """
     # Outside the graph, `load` would assign eagerly, which fails for a variable of a graph.
@@ -48,8 +48,8 @@ def assign_whole(variable: Any, source: Source) -> None:
         source: its values, see `embexp.initialization.Source`.
 
     Raises:
-        DataError: the file is missing, or is no file of vectors.
-        RunError: there is no room for the temporary file of a source that can't be mapped.
+        DataError: the file is missing, or is not a file of vectors.
+        RunError: there is no space for the temporary file of a source that can't be mapped.
         ValueError: the source doesn't have the variable's shape, or the variable has another type.
     """
     for part, rows in pairs([(variable, source)]):

@@ -58,9 +58,9 @@ def why_another(asked: Path, made: Path) -> str:
     if made == asked:
         return ""
     if not (asked / LEDGER).is_file() and not RunFolder(asked).spec.exists():
-        return f": {asked} is there already, with something else"
+        return f": {asked} already exists and holds something else"
     what = "a sweep" if (asked / LEDGER).is_file() else "a run"
-    return f": {asked} has {what} already, with which `embexp resume {shlex.quote(str(asked))}` goes on"
+    return f": {asked} already holds {what}; `embexp resume {shlex.quote(str(asked))}` continues it"
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,9 @@ class RunFolder:
         spec = self.recorded_spec()
         if not isinstance(spec.study, NoStudy):
             runs = [name for name, run in self._stages().items() if run.summary.exists()]
-            words = f"its finished runs are its folders {', '.join(runs)}" if runs else "none of its runs has ended"
+            words = (
+                f"its finished runs are in its folders {', '.join(runs)}" if runs else "none of its runs has finished"
+            )
             raise NotARunError(f"{self.path} is the directory of a study; {words}")
         return spec
 
@@ -190,13 +192,13 @@ class RunFolder:
         try:
             return self.located(recorded(self.spec.read_bytes(), self.spec))
         except NotADirectoryError:
-            raise NotARunError(f"{self.path} is a file, and not the directory of a run") from None
+            raise NotARunError(f"{self.path} is a file, not the directory of a run") from None
         except FileNotFoundError:
             words = f"{self.path} is not the directory of a run: there is no spec.json in it"
             if not self.path.exists():
-                words = f"{self.path} is not the directory of a run: there is no such directory"
+                words = f"{self.path} is not the directory of a run: it does not exist"
             if (self.path / RESULTS).exists():
-                words += "; it is that of a sweep, whose runs are its folders 0, 1, …"
+                words += "; it is the directory of a sweep, whose runs are in its folders 0, 1, …"
             elif self.lock.path.exists() and not (self.path / LEDGER).exists():
                 words += ", so no run has begun there; start it again"
             raise NotARunError(words) from None
@@ -213,7 +215,9 @@ class RunFolder:
             name, path, package, version = (str(field.get(key) or "") for key in ("name", "path", "package", "version"))
             if path not in known:
                 install = f"install {package}{'==' if version else ''}{version}, or start from the folder that has it"
-                return f"{self.path} is a run of field {name} ({path}), which can't be used here, as {why}: {install}"
+                return (
+                    f"{self.path} is a run of field {name} ({path}), which can't be used here because {why}: {install}"
+                )
         return ""
 
     def read_summary(self) -> dict[str, Any]:
@@ -232,7 +236,7 @@ class RunFolder:
             damage = summary_damage(content, required=OF_A_SUMMARY)
         if damage:
             command = shlex.join(["embexp", "resume", str(self.path)])
-            remedy = f"Remove it and have it written again, from the last checkpoint: {command}"
+            remedy = f"Remove it, then write it again from the last checkpoint: {command}"
             raise NotARunError(f"{self.summary} is damaged: {damage}. {remedy}")
         return content
 
@@ -296,7 +300,7 @@ def check_entries(directory: Path) -> None:
                 name = os.path.relpath(entry.path, directory)
                 if entry.is_symlink():
                     if not os.path.realpath(entry.path).startswith(inside):
-                        found.append(f"{name} is a link to {os.readlink(entry.path)}, outside of it")
+                        found.append(f"{name} is a link to {os.readlink(entry.path)}, outside it")
                 elif entry.is_dir():
                     pending.append(entry.path)
                 elif not entry.is_file():
@@ -304,7 +308,8 @@ def check_entries(directory: Path) -> None:
     if found:
         more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
         raise RunError(
-            f"nothing is written into {directory}: {'; '.join(sorted(found)[:3])}{more}. Remove it, or put a copy there"
+            f"{directory} can't be written to: {'; '.join(sorted(found)[:3])}{more}. Remove it, or replace it "
+            f"with a copy"
         )
 
 

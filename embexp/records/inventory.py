@@ -39,7 +39,7 @@ _UNFINISHED = (".part", ".gone")
 """Endings of what is being written or removed."""
 _BY_SIZE = ("checkpoints/", "events/")
 """Folders whose files are compared by their sizes alone where a comparison is to be quick."""
-_LINK = "it is a symbolic link, and was a file"
+_LINK = "it was a file and is now a symbolic link"
 _EVENT_BYTES = 1 << 16
 """Bytes that TensorBoard's file with the digest of the inventory has at most."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -143,12 +143,12 @@ def read(directory: Path) -> Inventory | None:
             content = file.read()
         found = json.loads(content)
         if found["version"] != _VERSION:
-            raise ValueError(f"it is of version {found['version']}, and this embexp reads version {_VERSION}")
+            raise ValueError(f"it has version {found['version']}, but this embexp reads version {_VERSION}")
         listed = {name: _of_json(name, each) for name, each in found["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         words = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise DataError(
-            f"{path} is damaged: {words}; put back the one that the run wrote, or remove it to use the run unchecked"
+            f"{path} is damaged: {words}; restore the one that the run wrote, or remove it to use the run unchecked"
         ) from None
     return Inventory(listed, hashlib.sha256(content).hexdigest())
 
@@ -193,11 +193,11 @@ def check(directory: Path, *paths: Path) -> None:
     if (found := min(compared, key=str, default=None)) is None:
         return
     words = {
-        ChangeKind.CHANGED: "is not what the run wrote",
-        ChangeKind.REMOVED: "is missing, and the run wrote it",
+        ChangeKind.CHANGED: "has changed since the run wrote it",
+        ChangeKind.REMOVED: "is missing, although the run wrote it",
         ChangeKind.ADDED: "was not written by the run",
     }
-    remedy = "remove it" if found.kind is ChangeKind.ADDED else "put back the one that the run wrote, or train again"
+    remedy = "remove it" if found.kind is ChangeKind.ADDED else "restore the one that the run wrote, or train again"
     command = shlex.join(["embexp", "verify", str(directory)])
     note = f" ({found.note})" if found.note else ""
     raise DataError(
@@ -234,8 +234,8 @@ def check_whole(directory: Path) -> None:
     removed = [Change(name, ChangeKind.REMOVED) for name in made_again]
     if lost := tuple(each for each in losses(changes(directory)) if each not in removed):
         raise DataError(
-            f"{directory} can't be resumed: its record is not as the run wrote it ({sentence(lost)}); put those files"
-            f" back, or remove {NAME} to go on unchecked"
+            f"{directory} can't be resumed: its record has changed since the run wrote it ({sentence(lost)}); "
+            f"restore those files, or remove {NAME} to continue unchecked"
         )
 
 
@@ -262,7 +262,7 @@ def losses(found: tuple[Change, ...]) -> tuple[Change, ...]:
 def warning(directory: Path, lost: tuple[Change, ...]) -> str:
     """What is said of a run that is used although files of its record have changed."""
     verify = shlex.join(["embexp", "verify", str(directory)])
-    return f"the record of {directory} is not as the run wrote it ({sentence(lost)}): {verify}"
+    return f"the record of {directory} has changed since the run wrote it ({sentence(lost)}): {verify}"
 
 
 def sentence(found: tuple[Change, ...], *, most: int = 3) -> str:
@@ -329,7 +329,7 @@ def _fault_of_event(path: Path, digest: str) -> str:
         return _unreadable(error)
     except (struct.error, OverflowError):
         return "it is damaged"
-    return "" if any(digest.encode() in each for each in records) else f"it has another digest than that of {NAME}"
+    return "" if any(digest.encode() in each for each in records) else f"its digest differs from the one in {NAME}"
 
 
 def _compared(
@@ -373,14 +373,14 @@ def _difference(directory: Path, name: str, listed: Listed, *, quick: bool) -> C
 
 def _unreadable(error: OSError) -> str:
     if isinstance(error, files.NotRegularError):
-        return "it is no regular file"
+        return "it is not a regular file"
     return f"it can't be read: {error.strerror}"
 
 
 def _of_size(name: str, size: int, before: int) -> Change | None:
     if size == before:
         return None
-    return Change(name, ChangeKind.CHANGED, f"it has {size:,} bytes, and had {before:,}")
+    return Change(name, ChangeKind.CHANGED, f"it has {size:,} bytes; it had {before:,}")
 
 
 def _listed(directory: Path, name: str, *, on_disk: bool = False) -> Listed:

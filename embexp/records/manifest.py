@@ -335,7 +335,7 @@ def _state(repository: Repository) -> dict[str, Any]:
         "untracked": None,
     }
     if not repository.is_own:
-        state["diff_note"] = f"not compared, as {repository.directory} is not the directory of this work tree"
+        state["diff_note"] = f"not compared because {repository.directory} is not the directory of this work tree"
         return state
     try:
         with _opened(repository) as git:
@@ -345,7 +345,7 @@ def _state(repository: Repository) -> dict[str, Any]:
                     state["diff_note"] = note
             untracked = _untracked(git)
     except OSError as error:
-        state["diff_note"] = f"not compared, as its index can't be copied: {error}"
+        state["diff_note"] = f"not compared because its index can't be copied: {error}"
         return state
     if untracked is not None:
         state["untracked"] = untracked[:_MOST_UNTRACKED]
@@ -396,7 +396,7 @@ def _filter_note(filtered: Mapping[str, str]) -> str:
     names = list(map(_readable, filtered))
     listed = f"{', '.join(names[:_MOST_NAMED])}{', …' if len(names) > _MOST_NAMED else ''}"
     filters = ", ".join(sorted(set(filtered.values())))
-    return f"not compared, as no filter of git is run ({filters}): {listed}"
+    return f"not compared because git filters are never run ({filters}): {listed}"
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ class Output:
                 yield file
         except FileExistsError:
             raise _refused(
-                self.named, "a file has been written there meanwhile, and is kept", "give another name"
+                self.named, "a file has since been written there, and is kept", "give another name"
             ) from None
         if self.is_noted:
             with contextlib.suppress(OSError):  # without a cache, the next time needs --force
@@ -170,22 +170,22 @@ def output(
         raise _refused(shown, f"it can't be written: {getattr(error, 'strerror', None) or error}", "") from None
     machine_faults.name_place(named, option or "the command line")
     if status is not None and stat.S_ISDIR(status.st_mode):
-        raise _refused(shown, "it is a folder", "name a file in it, or elsewhere")
+        raise _refused(shown, "it is a folder", "name a file in it or elsewhere")
     if status is not None and (_is_descriptor(named) or not stat.S_ISREG(status.st_mode)):
         if not streams:
-            raise _refused(shown, "it is no regular file", "give another name")
+            raise _refused(shown, "it is not a regular file", "give another name")
         return Output(str(named), None if _is_standard_output(status) else Path(named), command, is_stream=True)
     for each in map(Path, inputs):
         if _is_within(path, each):
             rule = f"it is in {each}, which the command reads" if each.is_dir() else "the command reads that file"
-            raise _refused(shown, rule, "give another name: what is read is never replaced")
+            raise _refused(shown, rule, "give another name: input files are never replaced")
     check_place(path, shown)
     if status is not None and status.st_size and not force:
         remedy = "give another name, or add --force to replace it"
         if not replaces:
             raise _refused(shown, "it exists", remedy)
         if not _wrote(command, path, mark):
-            raise _refused(shown, f"embexp {command} did not write this file, or it was changed since", remedy)
+            raise _refused(shown, f"embexp {command} did not write this file, or it has changed since", remedy)
     return Output(str(named), path, command, is_new=status is None, is_noted=replaces and mark is None)
 
 
@@ -202,8 +202,8 @@ def check_place(path: Path, shown: str) -> None:
         if RunFolder(folder).spec.is_file():
             raise _refused(
                 shown,
-                f"{folder} is the folder of a run, which holds what the run wrote and nothing else",
-                "give a name outside of it",
+                f"{folder} is the folder of a run, which may hold only what the run wrote",
+                "give a name outside it",
             )
     if (path.parent / _SWEEP).is_file() and (path.name.startswith("sweep.") or path.parent.name == ".jobs"):
         raise _refused(shown, f"it is part of the record of the sweep in {path.parent}", "give another name")
@@ -393,20 +393,20 @@ def _check(path: Path, spec: dict[str, Any], existing: Existing, setting: str) -
     def refused(rule: str, remedy: str) -> ConfigError:
         return ConfigError([Fault(setting, str(path), rule, remedy)])
 
-    other = "name another directory"
+    other = "choose another directory"
     if not path.is_dir():
-        raise refused("there is a file of that name", other)
+        raise refused("there is a file with that name", other)
     if has_begun_nothing(path):
         return
     is_run = RunFolder(path).spec.is_file()
     if existing is Existing.REFUSE:
-        rule = "there is a run in it already" if is_run else "it exists, and is not empty"
-        choices = "output.existing=number makes a new one beside it"
+        rule = "it already holds a run" if is_run else "it exists and is not empty"
+        choices = "output.existing=number makes a new one next to it"
         if is_run:
             choices += ", continue completes the run in it, replace removes that run first, if it is complete"
         raise refused(rule, f"{other}, or choose: {choices}")
     if not is_run:
-        raise refused(f"it has no run that output.existing={existing} could use, and is not empty", other)
+        raise refused(f"it is not empty, but has no run that output.existing={existing} could use", other)
     if existing is Existing.CONTINUE:
         recorded = RunFolder(path).recorded_spec().model_dump(mode="json")
         for content in (recorded, spec):
@@ -414,22 +414,25 @@ def _check(path: Path, spec: dict[str, Any], existing: Existing, setting: str) -
         if differing := between(Kind.SPEC, recorded, spec):
             found = "; ".join(each.text("its spec.json", "this config") for each in differing[:3])
             more = f"; and {len(differing) - 3} more" if len(differing) > 3 else ""
-            remedy = "name another directory; `embexp resume` trains a run longer, or with other output"
-            raise refused(f"output.existing=continue needs the same spec, and these differ: {found}{more}", remedy)
+            remedy = "choose another directory; `embexp resume` trains a run longer or with other output settings"
+            raise refused(
+                f"output.existing=continue needs the same spec, but these settings differ: {found}{more}", remedy
+            )
         return
-    remedy = f"{other}, or move what you need, and remove the directory yourself"
+    remedy = f"{other}; or move what you need, then remove the directory yourself"
     if inventory.digest_of(path) is None:
-        raise refused("output.existing=replace removes complete runs only, and it has no inventory.json", remedy)
+        raise refused("output.existing=replace removes only complete runs, but this one has no inventory.json", remedy)
     other_files = ChangeKind.CHANGED, ChangeKind.ADDED
     changes = [change for change in inventory.changes(path, quick=True) if change.kind in other_files]
     if changes:
         found = inventory.sentence(tuple(changes))
         raise refused(
-            f"output.existing=replace removes only what a run wrote, and it has something else ({found})", remedy
+            f"output.existing=replace removes only what a run wrote, but the directory holds something else ({found})",
+            remedy,
         )
     folders = {parent for each in _listed(path) for parent in each.relative_to(path).parents}
     if links := sorted(str(folder) for folder in folders if (path / folder).is_symlink() and folder != PurePath()):
-        raise refused(f"output.existing=replace removes nothing behind links, and {', '.join(links)} is one", remedy)
+        raise refused(f"output.existing=replace does not follow links, but {', '.join(links)} is one", remedy)
 
 
 def has_begun_nothing(path: Path) -> bool:

@@ -49,19 +49,20 @@ class Contender:
 
 @dataclass(frozen=True)
 class MetricCompared:
-    """A metric of two models, and whether they differ.
+    """A metric of two models, and whether the models differ.
 
     Attributes:
-        direction: which way it gets better; None: it is not known.
-        before: of the first model, the mean over its runs; likewise `after` of the second.
-        interval: of the difference, after less before, with `significance.CONFIDENCE`; None: it is not known.
-        p: two-sided; None: it is not known.
-        test: which test `p` is of; "": none.
-        adjusted: `p` after Holm's correction for all pairs; None: there is one pair.
-        rows: examples, users or queries that chance is about; None: only seeds.
-        unit: what these are, in the plural.
-        rows_needed: how many of them would show this difference with the chance `significance.POWER`; None: not known.
-        seeds_needed: the same of pairs of seeds, with these examples.
+        direction: which way the metric improves; None if unknown.
+        before: value of the first model, the mean over its runs; `after` is the same for the second.
+        interval: interval of the difference, after minus before, at the level `significance.CONFIDENCE`; None if
+            unknown.
+        p: two-sided p-value; None if unknown.
+        test: the test that gave `p`; "": none.
+        adjusted: `p` after Holm's correction for all pairs; None if there is only one pair.
+        rows: number of examples, users or queries that were resampled; None: only seeds.
+        unit: what the rows are, in the plural.
+        rows_needed: number of rows that would show this difference with power `significance.POWER`; None if unknown.
+        seeds_needed: the same for pairs of seeds on these examples.
     """
 
     name: str
@@ -79,12 +80,12 @@ class MetricCompared:
 
     @property
     def difference(self) -> float:
-        """After less before."""
+        """After minus before."""
         return self.after - self.before
 
     @property
     def verdict(self) -> str:
-        """What the second model is, compared with the first: better, worse, the same, or undecided; "": not tested."""
+        """The second model compared with the first: better, worse, the same, or undecided; "": not tested."""
         p = self.p if self.adjusted is None else self.adjusted
         if p is None:
             return ""
@@ -99,7 +100,7 @@ class MetricCompared:
 
     @property
     def needed(self) -> str:
-        """How many seeds, or examples, would show the difference."""
+        """How many seeds or examples would show the difference."""
         if self.seeds_needed is not None:
             return f"{self.seeds_needed:,} seeds"
         return "" if self.rows_needed is None else f"{self.rows_needed:,} {self.unit}"
@@ -195,9 +196,9 @@ class Comparison:
     """Models on the same examples. It prints as text, and is shown as tables in notebooks.
 
     Attributes:
-        on: which examples, in words.
-        digest: of which examples they are, and of their labels.
-        notes: what the reader should know, each a sentence.
+        on: the examples, in words.
+        digest: digest of the examples and their labels.
+        notes: what the reader should know, one sentence each.
     """
 
     contenders: tuple[Contender, ...]
@@ -230,14 +231,14 @@ class Comparison:
         return {each.name: each for each in self.pairs[0].metrics}[metric]
 
     def head(self) -> Iterator[str]:
-        """What is compared, in lines."""
+        """What is compared, as lines of text."""
         for each in self.contenders:
             count = len(each.directories)
             yield f"{each.letter}  {grid.one_line_of(each.name)}" + (f" ({count} runs)" if count > 1 else "")
         yield f"on {self.on}, digest {self.digest[:_DIGITS]}"
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON; what is not finite is null."""
+        """As JSON; values that are not finite are null."""
         pairs = [{**asdict(pair), "metrics": [each.as_json() for each in pair.metrics]} for pair in self.pairs]
         known = {"on": self.on, "digest": self.digest, "notes": self.notes}
         models = [{"letter": each.letter, "name": each.name, "runs": each.runs()} for each in self.contenders]

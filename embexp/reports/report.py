@@ -245,15 +245,15 @@ def report(
     baseline: str | None = None,
     seconds: bool = True,
 ) -> Report:
-    """Compares the runs in and beneath directories. TensorFlow is not loaded.
+    """Compares all runs in the given directories, at any depth. TensorFlow is not loaded.
 
     Args:
-        directories: of runs, of sweeps, or of any of these at any depth; one or several.
-        sort: a setting, metric, `seconds`, `train_seconds`, `job` or key of summary.json; `:desc` behind it for
-            descending. None: the best validation value first.
+        directories: one or several directories of runs or sweeps, or folders that contain them at any depth.
+        sort: a setting, metric, `seconds`, `train_seconds`, `job` or key of summary.json; append `:desc` for descending
+            order. None: the best validation value first.
         filters: conditions such as `optimizer=sgd,adam` or `test rmse<0.95`; all must hold.
-        baseline: a condition for the setting with which the others are compared over seeds; None: the best one.
-        seconds: whether the table shows how long each job and its training took; without that, equal runs give an
+        baseline: a condition that selects the setting to compare the others with over seeds; None: the best one.
+        seconds: whether the table shows how long each job and its training took; without times, equal runs give an
             equal table.
 
     Returns:
@@ -261,7 +261,7 @@ def report(
 
     Raises:
         NotARunError: a directory does not exist, or there are no runs.
-        CommandLineError: a condition or key is not one that the runs have.
+        CommandLineError: a condition or key names something that the runs don't have.
     """
     given = [directories] if isinstance(directories, str | Path) else list(directories)
     found = tabulate(collect(given), sort=sort, filters=filters, baseline=baseline)
@@ -288,7 +288,7 @@ def tabulate(
     """The report of runs; see `report`.
 
     Raises:
-        CommandLineError: a condition or key is not one that the runs have.
+        CommandLineError: a condition or key names something that the runs don't have.
     """
     if isinstance(filters, str):
         filters = [filters]

@@ -71,7 +71,7 @@ def contenders(paths: Iterable[str | Path]) -> list[Contender]:
             described = grid.described(keys, [several[0].value(key) for key in keys]) if len(settings) > 1 else ""
             found.append((f"{results.shown_path(path)}{f': {described}' if described else ''}", several))
     if len(found) < 2:
-        raise UsageError("a comparison is of two models or more: give the directories of runs, or of sweeps")
+        raise UsageError("a comparison needs at least two models: give the directories of runs or sweeps")
     named = []
     for place, (name, records) in enumerate(found):
         directories: dict[str, str] = {}
@@ -346,9 +346,9 @@ def _check_units(models: Sequence[Contender], measured: Mapping[str, Measured]) 
         mine, theirs = measured[first].outcomes, measured[path].outcomes
         if units[0] != units[1] or not _same(*(None if each is None else each.rows for each in (mine, theirs))):
             raise RunError(
-                "the runs evaluate others of the same examples, so nothing is compared:"
-                f" {letter} {', '.join(units[0])}, and {other} {', '.join(units[1])};"
-                " of users, a vocabulary leaves some out (data.vocabulary.min_frequency)"
+                "the runs evaluate different subsets of the same examples, so nothing is compared:"
+                f" {letter} {', '.join(units[0])}, but {other} {', '.join(units[1])}; a vocabulary may drop some users"
+                " (data.vocabulary.min_frequency)"
             )
 
 

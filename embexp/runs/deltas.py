@@ -163,7 +163,7 @@ def _named(run: EarlierCheckpoint) -> dict[str, Any]:
 
 def _check_beginning(run: EarlierCheckpoint, parent: EarlierCheckpoint) -> None:
     """Raises RunError, with all faults, for a parent whose tables are not the first rows of the run's."""
-    faults = [f"table {name} is in one of them only" for name in sorted({*run.tables} ^ {*parent.tables})]
+    faults = [f"table {name} is in only one of them" for name in sorted({*run.tables} ^ {*parent.tables})]
     for name in (name for name in run.tables if name in parent.tables):
         (rows, dim), (rows_before, dim_before) = run.shape(name), parent.shape(name)
         if dim != dim_before:
@@ -172,8 +172,8 @@ def _check_beginning(run: EarlierCheckpoint, parent: EarlierCheckpoint) -> None:
             faults.append(f"the vocabulary of table {name} does not begin with the parent's")
     if faults:
         raise RunError(
-            f"{run.folder.path} is no continuation of {parent.folder.path}: {'; '.join(faults)}; export it whole, or"
-            " name the run that it goes on from"
+            f"{run.folder.path} is no continuation of {parent.folder.path}: {'; '.join(faults)}; export it "
+            f"whole, or name the run that it continues"
         )
 
 
@@ -353,7 +353,7 @@ def applied(base: Path, delta: Path) -> Whole:
     """
     content, is_model = _read(delta), (base / "saved_model.pb").exists()
     if is_model and content.model is None:
-        raise DataError(f"{delta} has no model, and {base} is a SavedModel; export the delta with --as savedmodel")
+        raise DataError(f"{delta} has no model, but {base} is a SavedModel; export the delta with --as savedmodel")
     before = _of_model(base, delta, content) if is_model else _of_files(base, content)
     _check(base, before, content, "base", whole=is_model)
     after = {name: _changed(table, delta, name, content) for name, table in before.items()}
@@ -370,7 +370,7 @@ def _read(delta: Path) -> Delta:
     remedy = "export it again"
     if not (delta / NAME).is_file():
         raise DataError(
-            f"{delta} is no delta: there is no {NAME} in it; `embexp export RUN DELTA --since PARENT` writes one"
+            f"{delta} is not a delta: there is no {NAME} in it; `embexp export RUN DELTA --since PARENT` writes one"
         )
     try:
         listed = inventory.read(delta)
@@ -383,7 +383,7 @@ def _read(delta: Path) -> Delta:
     try:
         return Delta.model_validate_json((delta / NAME).read_bytes())
     except ValidationError as error:
-        raise DataError(f"{delta / NAME} is none that this version understands: {first_fault(error)}") from None
+        raise DataError(f"{delta / NAME} is not a delta that this version understands: {first_fault(error)}") from None
 
 
 def _of_files(base: Path, content: Delta) -> dict[str, Table]:
@@ -391,7 +391,7 @@ def _of_files(base: Path, content: Delta) -> dict[str, Table]:
     names = [f"{name}.npy" for name in content.tables]
     names += [f"{_TOKENS.format(name)}.txt" for name, facts in content.tables.items() if facts.tokens is not None]
     if missing := [name for name in names if not (base / name).is_file()]:
-        raise DataError(f"{base} is no whole export of run {_short(content)}: it lacks {', '.join(missing)}")
+        raise DataError(f"{base} is not a whole export of run {_short(content)}: it lacks {', '.join(missing)}")
     found = {}
     for name, facts in content.tables.items():
         rows, vocabulary = NpyRows(base / f"{name}.npy"), None
@@ -423,7 +423,7 @@ def _of_model(base: Path, delta: Path, content: Delta) -> dict[str, Table]:
         if (key := _TABLE.format(name)) not in wanted:
             continue
         if key not in entries:
-            raise DataError(f"{base} is no whole export of run {_short(content)}: it has no table {name}")
+            raise DataError(f"{base} is not a whole export of run {_short(content)}: it has no table {name}")
         vocabulary = None
         if (escapes := content.model.vocabularies.get(name)) is not None:
             vocabulary = _of_asset(base / ASSETS / f"{_TOKENS.format(name)}.txt", facts, escaped=escapes)
@@ -473,7 +473,9 @@ def _check(place: Path, tables: Mapping[str, Table], content: Delta, which: str,
                 what = "rows" if key == "digest" else "tokens"
                 faults.append(f"the digest of the {what} of table {name} is {value[:12]}, expected {wanted[:12]}")
     if faults and which == "base":
-        raise DataError(f"{place} is not the whole export of run {_short(content)}: {'; '.join(faults)}; give that one")
+        raise DataError(
+            f"{place} is not the whole export of run {_short(content)}: {'; '.join(faults)}; name that export"
+        )
     if faults:
         raise DataError(f"{place} is damaged: {'; '.join(faults)}; export it again")
 

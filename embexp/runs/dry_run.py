@@ -199,7 +199,7 @@ def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
         RunError: the runtime is not `function`, or devices are missing.
     """
     if prepared.runtime is not RuntimeKind.FUNCTION:
-        raise RunError(f"only runtime=function can be traced, and this run has runtime={prepared.runtime.value}")
+        raise RunError(f"only runtime=function can be traced, but this run has runtime={prepared.runtime.value}")
     spec, rows = prepared.spec, prepared.tables.rows
     strategy = strategies.build(spec.strategy, traced=True)
     unfilled = {name: _Unfilled(rows[name], table.width) for name, table in spec.tables.items()}

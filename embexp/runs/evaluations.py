@@ -71,13 +71,13 @@ class Reporting:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What logits of n examples predict.
+    """The predictions from the logits of n examples.
 
     Attributes:
         prediction: of each example, [n].
-        probabilities: of the classes by name, float32 [n] each; empty where classes have no names.
-        classes: str [n], the likelier class, of two that have names; None: there are none.
-        further: what else is predicted of each example, [n] each, by the name of its column in a file.
+        probabilities: probabilities of the classes by name, float32 [n] each; empty if classes have no names.
+        classes: str [n], the likelier of two named classes; None: there are no such classes.
+        further: further predictions for each example, [n] each, by column name in a file.
     """
 
     prediction: np.ndarray
@@ -87,11 +87,11 @@ class Predicted:
 
 
 class Evaluator(ABC):
-    """Evaluates examples as the config of a run says. Each task has a class of its own.
+    """Evaluates examples according to the config of a run. Each task has its own class.
 
     Attributes:
         spec: of the run; its task is `task`.
-        parts: whether the time for some examples of a split tells that for all.
+        parts: whether the time for some examples of a split predicts the time for all.
         no_predictions: why examples of a file have no predictions; "": they have.
     """
 
@@ -109,7 +109,7 @@ class Evaluator(ABC):
         self._listed, self._seed = spec.listed_metrics, digests.seed_of(spec.seed, "intervals")[0]
 
     def batches(self, columns: Columns, examples: Examples, rows: np.ndarray) -> Any:
-        """Some examples as a `tf.data.Dataset` of evaluation batches."""
+        """The given examples as a `tf.data.Dataset` of evaluation batches."""
         return batches.evaluation_batches(examples, rows, columns, batch_size=self._batch_size, full=self._fixed_batch)
 
     def few(self, columns: Columns, examples: Examples) -> Any:
@@ -123,7 +123,7 @@ class Evaluator(ABC):
         return self.batches(data.columns, data.scan.examples, data.scan.splits["train"][:1]).element_spec
 
     def reporting(self, runtime: Predictor, count: int, progress: Progress) -> Predictor:
-        """A runtime that reports how many of so many examples it has predicted."""
+        """A runtime that reports how many of the examples it has predicted."""
         return Reporting(runtime, count, "predicting", progress)
 
     def split(self, data: Data, split: str) -> Evaluation | None:
@@ -132,7 +132,7 @@ class Evaluator(ABC):
         return self.of_rows(data, split, rows) if len(rows) else None
 
     def examples(self, columns: Columns, examples: Examples, rows: np.ndarray) -> Evaluation:
-        """Prepares the evaluation of some examples, int64, for tasks that need to know no more of the data."""
+        """Prepares the evaluation of the given examples, int64, for tasks that need no other data."""
         raise NotImplementedError
 
     def of_rows(self, data: Data, split: str, rows: np.ndarray) -> Evaluation:
@@ -159,11 +159,11 @@ class Evaluator(ABC):
         progress: Progress = quiet,
         details: dict[str, Details] | None = None,
     ) -> dict[str, Metrics]:
-        """Metrics by split, with the final values of the run.
+        """Metrics by split, computed with the final values of the run.
 
         Args:
             outcome: of the training: its loss, and its last validation metrics if they belong to the final values.
-            details: gets those of each split that is evaluated here.
+            details: is filled with the details of each split that is evaluated here.
         """
         final: dict[str, Metrics] = {"train": {"loss": outcome.train_loss}}
         sizes = {
@@ -187,15 +187,15 @@ class Evaluator(ABC):
         """Metrics by the name of a baseline and by split: what a model that has learned must beat."""
 
     def fitted(self, data: Data, cache: Path, progress: Progress = quiet) -> FittedBaseline:
-        """A simple model that is fitted to the training split, once for all runs with the same data and columns.
+        """A simple model fitted to the training split, once for all runs with the same data and columns.
 
         Args:
-            cache: where what it predicts is kept.
+            cache: folder for its cached predictions.
         """
         return NOT_FITTED
 
     def limit(self, data: Data, metric: str) -> float | None:
-        """The value from which on a validation metric can't get better in a way that matters; None: none is known.
+        """The value beyond which a validation metric can't improve noticeably; None if unknown.
 
         That is the largest possible value, such as an AUC of 1.
         """
@@ -203,7 +203,7 @@ class Evaluator(ABC):
         return None if most is None else most - _ROUNDING
 
     def warnings(self, data: Data, final: Splits, baselines: Mapping[str, Splits]) -> list[str]:
-        """What a user should know of the final metrics by split: that a baseline is better, on some split."""
+        """Warnings about the final metrics by split: that a baseline is better on some split."""
         settings = " and ".join(f"{key}, now {value:g}" for key, value in self._rates().items())
         found = baseline.warnings(self.task, final, baselines["constant"], rates=settings)
         found += baseline.warnings_of_others(final, baselines)
@@ -229,7 +229,7 @@ class Evaluator(ABC):
         return all(baseline.beaten(self.task, final[split], each) for split, each in constant.items())
 
     def label_deviation(self, data: Data) -> float:
-        """Standard deviation of the training labels, by which standardised ones are divided."""
+        """Standard deviation of the training labels, which standardised labels were divided by."""
         return 1.0
 
     def predictions(
@@ -241,7 +241,7 @@ class Evaluator(ABC):
         vocabularies: Mapping[str, Vocabulary],
         progress: Progress = quiet,
     ) -> Predicted:
-        """What the model predicts of examples of a file.
+        """What the model predicts for the examples of a file.
 
         Args:
             classes: names of the classes by label.

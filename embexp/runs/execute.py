@@ -272,7 +272,7 @@ def _restored(settings: Restoring, path: Path | None, checkpoint: Any) -> LiveAc
         return account.assert_consumed()
     except CheckpointError as error:
         raise CheckpointError(
-            f"{error}\nName in restore.only what to restore, and in restore.rename what has another name there"
+            f"{error}\nUse restore.only to restore less, or restore.rename for variables with other names there"
         ) from None
 
 

@@ -151,14 +151,14 @@ def resume_run(
         if changed is not None:
             if saved is None and summary is not None:
                 raise RunError(
-                    f"{folder.path} has no checkpoint of its last step to continue from: early stopping has restored"
-                    f" step {summary['best_step']:,}. Start a new run, and keep the checkpoints of its training:"
-                    " checkpoint.keep=null"
+                    f"{folder.path} has no checkpoint of its last step to continue from, because early stopping "
+                    f"restored"
+                    f" step {summary['best_step']:,}. Start a new run that keeps its checkpoints: checkpoint.keep=null"
                 )
             steps, prepared = prepared.schedule.steps, prepare(changed, observer.progress)
             if saved is not None and saved.step > prepared.schedule.steps:
                 total = prepared.schedule.steps
-                raise RunError(f"{folder.path} has done {saved.step:,} steps already, and is to end after {total:,}")
+                raise RunError(f"{folder.path} has already done {saved.step:,} steps, but should end after {total:,}")
             if prepared.schedule.steps != steps and (spans := _spanning(prepared)):
                 say(
                     f"warning: {spans}: the schedule spans the whole training, so longer training changes the"
@@ -312,7 +312,7 @@ def resuming_study(begin: Begin) -> Resume:
         directory: Path, spec: RunSpec, changed: RunSpec | None, allow_code: Collection[str], observer: Observer
     ) -> RunResult:
         if changed is not None:
-            raise RunError(f"{directory} is the directory of a study, whose settings can't change when it is resumed")
+            raise RunError(f"{directory} is the directory of a study, whose settings can't change on resuming")
         folder = RunFolder(directory)
         check_code(named_functions(spec), allow_code, record=folder.spec)
         if inventory.digest_of(directory) is not None:

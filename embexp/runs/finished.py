@@ -100,11 +100,11 @@ class Writer(Protocol):
 
 @dataclass(frozen=True)
 class Written:
-    """What a field has written.
+    """What a field wrote in an export.
 
     Attributes:
         shapes: rows and dim of each matrix.
-        facts: what else is known of it.
+        facts: further facts about the export.
     """
 
     shapes: Mapping[str, tuple[int, int]]
@@ -166,9 +166,9 @@ def export(
     """
     out = _new_place(out)
     if tables_apart and (kind != ExportKind.SAVEDMODEL or since is not None):
-        raise RunError("tables are apart in a whole export of kind savedmodel, and in no other one")
+        raise RunError("separate tables are possible only in a whole export of kind savedmodel")
     if since is not None and (kind not in DELTAS or tables):
-        raise RunError(f"a delta is of all tables, and of kind {' or '.join(DELTAS)}, not {kind}")
+        raise RunError(f"a delta must have all tables and be of kind {' or '.join(DELTAS)}, not {kind}")
     if (write := fields.find("exports", str(kind))) is not None:
         return _by_field(write, Path(run), out, options, allow_code, progress)
     kind = ExportKind(kind)
@@ -178,9 +178,9 @@ def export(
             check_code(named_functions(source.spec), allow_code, record=source.folder.spec)
             if Step.NFC in (source.spec.data.token_steps or ()):
                 raise RunError(
-                    "data.normalize has the step nfc, for which TensorFlow has no operation, so an exported model can't"
-                    " take tokens as the run does: normalise the data itself, and train without this step; or export"
-                    " tables, --as npy"
+                    "data.normalize has the step nfc, which TensorFlow has no operation for, so an exported "
+                    "model can't read tokens as the run does: normalise the data itself and train without this "
+                    "step, or export tables with --as npy"
                 )
         if since is not None:
             parent = since.folder.path if isinstance(since, Run) else Path(since)
@@ -304,7 +304,7 @@ def _chosen(source: earlier.EarlierCheckpoint, kind: ExportKind, tables: Collect
             f"{source.folder.path}: no table {', '.join(map(repr, unknown))}; the tables are {', '.join(source.tables)}"
         )
     if tables and kind is ExportKind.SAVEDMODEL:
-        raise RunError("a SavedModel needs all tables of the run: leave the tables out, or export them as files")
+        raise RunError("a SavedModel needs all tables of the run: don't name tables, or export them as files")
     return tuple(name for name in source.tables if not tables or name in tables)
 
 
@@ -315,8 +315,8 @@ def _check_room(out: Path, kind: ExportKind, tables: Mapping[str, Rows]) -> None
     free = shutil.disk_usage(there).free
     if free < needed:
         raise RunError(
-            f"{out}: the tables need about {byte_size(needed)}, and the disk of {there} has {byte_size(free)} left;"
-            " make room, or export to another disk"
+            f"{out}: the tables need about {byte_size(needed)}, but the disk of {there} has only "
+            f"{byte_size(free)} left; free some space, or export to another disk"
         )
 
 
@@ -386,8 +386,8 @@ def _write_word2vec(
         file = f"{name}.{'bin' if binary else 'vec'}"
         vocabulary = run.vocabulary(name)
         if not stands_for_tokens(vocabulary):
-            rule = f"the rows of table {name} are {described(vocabulary)}, and word2vec's files hold rows of tokens"
-            raise DataError(f"{out / file}: {rule}; leave the table out, or export it as npy")
+            rule = f"the rows of table {name} are {described(vocabulary)}, but word2vec's files need tokens"
+            raise DataError(f"{out / file}: {rule}; don't name the table, or export it as npy")
         known = row_tokens(vocabulary)
         other = _any_token(run, name)
         _check_word2vec(out / file, known.tokens, other)
@@ -420,8 +420,8 @@ def _check_word2vec(path: Path, tokens: pa.LargeStringArray, any_token: str) -> 
     row = pc.index(pc.match_substring(tokens, " "), True).as_py()
     if row >= 0:
         raise DataError(
-            f"{path}: found the token {excerpt(tokens[row].as_py())}, and word2vec's files hold no tokens with"
-            f" blanks; to hold any: {any_token}"
+            f"{path}: found the token {excerpt(tokens[row].as_py())}, but word2vec's files can't hold tokens "
+            f"with spaces; for a format that can: {any_token}"
         )
 
 
@@ -485,8 +485,8 @@ def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
         newest = next(store.newest_first(folder.checkpoints, [], checked=False), None)
     if newest is None:
         raise NotARunError(
-            f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it:"
-            f" {shlex.join(['embexp', 'resume', str(folder.path)])}"
+            f"{folder.path} holds an unfinished run without a checkpoint; complete it: "
+            f"{shlex.join(['embexp', 'resume', str(folder.path)])}"
         )
     return Run(folder, spec, newest.state["summary"], newest.directory, tuple(allow_code))
 
@@ -524,7 +524,7 @@ class Run:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes by label, of task classification, and of binary if the data has names; else empty."""
+        """Names of the classes by label: for classification, and for binary if the data has names; else empty."""
         return tuple(self.summary.get("classes", ()))
 
     def vocabulary(self, table: str) -> Vocabulary:
@@ -546,7 +546,7 @@ class Run:
         """The final rows of a table, float32 [vocabulary_size, dim], in memory. The model is not built for it.
 
         Raises:
-            UsageError: the run has no such table; or it has not ended, and its model is code that isn't allowed.
+            UsageError: the run has no such table; or it has not ended and its model is code that isn't allowed.
             RunError: it has no checkpoint.
         """
         self._check_table(name)
@@ -556,14 +556,14 @@ class Run:
 
     @property
     def model(self) -> Any:
-        """The dense part, a `keras.Model` with the run's values: from the activations of the features to logits.
+        """The dense part, a `keras.Model` with the run's values, which maps the activations of the features to logits.
 
         It takes a dict of activations [B, …, dim] by feature, and `dense` [B, width] if the data has dense columns. The
         run uses the same object, so training it changes what `evaluate` and `predict` return.
 
         Raises:
             RunError: the run has no checkpoint.
-            UsageError: it is the user's own, built by a function that isn't allowed.
+            UsageError: the model is the user's own, built by a function that isn't allowed.
         """
         return self._restored.checkpoint.model
 
@@ -571,11 +571,11 @@ class Run:
         """The rows of a table that are nearest to the row of a token, by cosine similarity.
 
         Args:
-            token: token of a row; if ids are row numbers, the number.
+            token: token of a row, or its number if ids are row numbers.
             k: number of rows.
 
         Returns:
-            Token and cosine, in [-1, 1] except for rounding; the nearest first.
+            Token and cosine, the nearest first. Cosines are in [-1, 1] except for rounding.
 
         Raises:
             UsageError: the table does not exist, or `k` is less than 1.
@@ -604,21 +604,22 @@ class Run:
         """Metrics on a split of the run's own data, or on other data of the same form.
 
         Args:
-            data: to evaluate on: see `predict`; None: the run's own data.
+            data: data to evaluate on, as in `predict`; None: the run's own data.
             split: of the run's own data: train, validation, test, or another split that the data has.
-            progress: called with stages, and how much of each is done.
-            details: gets what `evaluation` in summary.json has of a split: `intervals`, and `confusion` of classes.
+            progress: called with each stage and the fraction of it that is done.
+            details: is filled with what `evaluation` in summary.json holds for a split: `intervals`, and `confusion` of
+                classes.
 
         Raises:
             RunError: the data has no such split, or the split is empty.
-            UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is none.
+            UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is not data.
             DataError: `data` lacks a column, or a value can't be read; or the run's own data, which some models and
-                tasks need, have changed.
+                tasks need, has changed.
         """
         return self.evaluation(data, split=split, progress=progress).measured(self.runtime, progress, details)
 
     def evaluation(self, data: Any = None, *, split: str = "test", progress: Progress = quiet) -> PreparedEvaluation:
-        """Prepares what `evaluate` does, without the model; takes and raises what that does."""
+        """Prepares an evaluation without the model; same arguments and exceptions as `evaluate`."""
         evaluator = self.evaluator()
         if data is not None:
             columns, examples = self._encode(data, progress, labelled=True)
@@ -630,7 +631,7 @@ class Run:
         of_split, rows = evaluator.split(own, split), own.scan.splits[split]
         if of_split is None:
             filled = [f"--split {name} ({len(rows):,} examples)" for name, rows in own.scan.splits.items() if len(rows)]
-            raise RunError(f"the {split} split of this run's data is empty; there is {' and '.join(filled)}")
+            raise RunError(f"the {split} split of this run's data is empty; available: {' and '.join(filled)}")
         parts = partial(evaluator.of_rows, own, split) if evaluator.parts else None
         return PreparedEvaluation(of_split, own.columns, own.scan.examples, rows, parts)
 
@@ -638,32 +639,32 @@ class Run:
         """A prediction for each example of a file, or of data in memory.
 
         Args:
-            data: path of a file or folder; or a dict of columns (lists or NumPy arrays), an Arrow table, or a data
-                frame of pandas or Polars, which need no label.
-            progress: called with stages, and how much of each is done.
+            data: path of a file or folder; or a dict of columns (lists or NumPy arrays), an Arrow table, or a pandas or
+                Polars data frame. Labels are not needed.
+            progress: called with each stage and the fraction of it that is done.
 
         Returns:
-            float32 [n]: numbers, the probabilities of label 1, or the scores of users' items; for classification
-            str [n], the names of classes.
+            float32 [n]: numbers, probabilities of label 1, or scores of users' items. For classification, str [n], the
+            class names.
 
         Raises:
-            UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is none.
+            UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is not data.
             DataError: `data` lacks a column, or a value can't be read; or the run's own data, which some models and
-                tasks need, have changed.
+                tasks need, has changed.
         """
         return self.predictions(data, progress=progress).prediction
 
     def predictions(self, data: Any, *, progress: Progress = quiet) -> Predictions:
-        """What `predict` returns, with probabilities of classes and what the run does not know.
+        """What `predict` returns, plus class probabilities and the values that the run does not know.
 
         Args:
             data: see `predict`.
-            progress: called with stages, and how much of each is done.
+            progress: called with each stage and the fraction of it that is done.
 
         Raises:
-            UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is none.
+            UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is not data.
             DataError: `data` lacks a column, or a value can't be read; or the run's own data, which some models and
-                tasks need, have changed.
+                tasks need, has changed.
         """
         evaluator = self.evaluator()
         if evaluator.no_predictions:
@@ -678,7 +679,7 @@ class Run:
         return Predictions(found.prediction, unknown, found.probabilities, found.classes, missing, found.further)
 
     def alike_unknown(self, data: Path | str) -> dict[str, Alike]:
-        """By columns, values of a file that the run does not know and that differ from known ones in spelling only."""
+        """By column, values of a file that the run does not know and that differ from known ones only in spelling."""
         columns, _ = columns_of(self.spec.data, self.spec.features, self.spec.tables, labelled=False)
         vocabularies = self.vocabularies_by_group
         file, cache = OtherFile(Path(data), vocabularies, self.classes), caching.cache_folder(self.spec.output.cache)
@@ -719,7 +720,7 @@ class Run:
         return [*super().__dir__(), *fields.names("methods")]
 
     def columns_of_file(self, file: Path | str, names: Sequence[str]) -> dict[str, list[str]]:
-        """Columns of a file that has the form of the run's data, as text, with a value for each example.
+        """Columns of a file in the form of the run's data, as text, with one value per example.
 
         Raises:
             DataError: the file, or the form, has no such columns.
@@ -730,7 +731,7 @@ class Run:
     def continue_(
         self, data: Any, overrides: Sequence[str] = (), directory: Path | str | None = None, **options: Any
     ) -> RunResult:
-        """Begins a new run where this one ended, on other data; see `embexp.continue_run`."""
+        """Starts a new run where this one ended, on other data; see `embexp.continue_run`."""
         go_on = importlib.import_module("embexp").continue_run
         result: RunResult = go_on(self.folder.path, data, overrides, directory, allow_code=self.allow_code, **options)
         return result

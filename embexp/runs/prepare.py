@@ -291,7 +291,7 @@ def _broken_contract(
     task: Task, earlier_run: EarlierCheckpoint, columns: Columns, shared: Mapping[str, str]
 ) -> Iterator[Fault]:
     """Settings that the parent has otherwise, and on which the meaning of rows, labels and numbers depends."""
-    rule, parent = "the run that this one goes on from", earlier_run.spec
+    rule, parent = "the run that this one continues", earlier_run.spec
     if parent.task != task:
         yield Fault("task", str(task), f"{rule} has task {parent.task}", f"set task={parent.task}")
         return
@@ -336,8 +336,8 @@ def read_recorded_data(folder: RunFolder, spec: RunSpec, progress: Progress = qu
     for table, vocabulary in data.vocabularies.items():
         if Vocabulary.read(folder.checked_vocabulary(table)).digest != vocabulary.digest:
             raise DataError(
-                f"{folder.vocabularies / table}: this version of embexp gives the rows of table {table} to other values"
-                " of the same data: use the version that manifest.json names, or train again"
+                f"{folder.vocabularies / table}: this version of embexp assigns the rows of table {table} to "
+                f"other values of the same data: use the version that manifest.json names, or train again"
             )
     return data
 
@@ -361,8 +361,8 @@ def check_recorded_data(folder: RunFolder, spec: RunSpec) -> None:
         return
     path = getattr(spec.data, "path", None)
     raise DataError(
-        f"{folder.path}: its data{'' if path is None else f' (data.path={path})'} have changed since it was trained, so"
-        " their rows and splits are no longer those of the run. Put them back as they were, or train again"
+        f"{folder.path}: its data{'' if path is None else f' (data.path={path})'} has changed since it was "
+        f"trained, so its rows and splits are no longer those of the run. Restore the data, or train again"
     )
 
 
@@ -382,8 +382,8 @@ def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, .
     ]
     if [(each.name, each.transforms, each.fill is not None, each.indicator) for each in found] != wanted:
         raise DataError(
-            f"{folder.numbers} has other numeric columns than data.dense_features of the run: it is that of another"
-            " run; put the one back with which the run was trained"
+            f"{folder.numbers} has other numeric columns than data.dense_features of the run, so it belongs to "
+            f"another run; restore the one that the run was trained with"
         )
     return found
 
@@ -449,7 +449,7 @@ class Prepared:
         restored: index of the checkpoint, or the file of weights, that variables are restored from; None: none are.
         identity: what decides its bits; None where an earlier run of the study, on which it depends, has not run yet.
         code: of the user's own model, if it has one.
-        ancestor: the run that this one goes on from; None: there is none.
+        ancestor: the run that this one continues; None: there is none.
     """
 
     requested: RunSpec
@@ -550,7 +550,7 @@ class Prepared:
         ]
         if skipped := self.data.scan.skipped:
             rows = self.data.scan.examples.count + skipped
-            found.append(f"{skipped:,} of {rows:,} rows have no label, and are left out (data.missing_label=skip)")
+            found.append(f"{skipped:,} of {rows:,} rows have no label and are skipped (data.missing_label=skip)")
         return found
 
 
@@ -683,8 +683,8 @@ def _table_rows(tables: Mapping[str, Table], vocabularies: Mapping[str, Vocabula
         if rows[name] < needed:
             raise VocabularyError(
                 f"tables.{name}.vocabulary_size = {table.vocabulary_size}: the data has {needed} values for this"
-                " table (including the OOV row); leave it null to use the size of the vocabulary, or set"
-                " data.vocabulary.max_size"
+                " table (including the OOV row); set it to null to use the size of the vocabulary, or set "
+                "data.vocabulary.max_size"
             )
     return rows
 

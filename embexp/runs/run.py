@@ -50,7 +50,7 @@ class RunResult:
     """The result of a run or a study: its directory and its summary.
 
     Attributes:
-        inventory: SHA-256 of inventory.json, as it was when the run ended; None: of a run that had ended before.
+        inventory: SHA-256 of inventory.json when the run ended; None if the run had already ended before.
     """
 
     directory: Path
@@ -345,8 +345,8 @@ def prepare_machine(strategy: specs.Strategy) -> Strategy:
     if strategy.onednn.wanted not in (None, machine.onednn()):
         found = "with" if machine.onednn() else "without"
         raise RunError(
-            f"strategy.onednn is {strategy.onednn}, but this process has imported TensorFlow {found} oneDNN: start a"
-            f" new one, or set {machine.ONEDNN}={int(bool(strategy.onednn.wanted))} before the import"
+            f"strategy.onednn is {strategy.onednn}, but this process has imported TensorFlow {found} oneDNN: "
+            f"start a new process, or set {machine.ONEDNN}={int(bool(strategy.onednn.wanted))} before the import"
         )
     if strategy.portable:
         _check_portable()
@@ -368,12 +368,12 @@ def _check_portable() -> None:
     if other := {name: text for name, text in machine.portable_flags().items() if found.get(name) != text}:
         setting = " ".join(f"{name}={shlex.quote(text)}" for name, text in other.items())
         raise RunError(
-            f"{asked} this process has imported NumPy and TensorFlow with other kernels: start a new one, or set"
-            f" {setting} before the import"
+            f"{asked} this process has imported NumPy and TensorFlow with other kernels: start a new process, "
+            f"or set {setting} before the import"
         )
     if native.library("portable") is None:
         raise RunError(
-            f"{asked} its operations are not built: install a C++ compiler, and run python -m embexp.system.native"
+            f"{asked} its operations are not built: install a C++ compiler and run python -m embexp.system.native"
         )
 
 

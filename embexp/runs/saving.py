@@ -86,8 +86,8 @@ class RunSaver:
             every_row = [name for name in tables if spec.optimizer_of(name).moves_every_row]
             if every_row:
                 self.warn(
-                    f"checkpoint.incremental: adam with lazy_adam=false moves all rows of {', '.join(every_row)}, so"
-                    " every checkpoint has them all"
+                    f"checkpoint.incremental: adam with lazy_adam=false changes all rows of "
+                    f"{', '.join(every_row)}, so every checkpoint has all of them"
                 )
             self._increments = IncrementalSaves(
                 tables,
@@ -429,7 +429,7 @@ def cut_back(folder: RunFolder, saved: SavedStep | None) -> None:
         path = folder.path / name
         found = path.stat().st_size if path.exists() else 0
         if found < size:
-            raise DataError(f"{path}: found {found} bytes, and at step {saved.step if saved else 0} it had {size}")
+            raise DataError(f"{path}: found {found} bytes, but at step {saved.step if saved else 0} it had {size}")
     inventory.unseal(folder.path)
     folder.summary.unlink(missing_ok=True)
     for path in [folder.metrics, *(path for path in folder.events.rglob("*") if path.is_file())]:
@@ -475,8 +475,8 @@ def check_room(prepared: Prepared, folder: RunFolder) -> None:
         raise CheckpointError(f"{folder.checkpoints} can't be written to: {machine_faults.reason(error)}") from error
     if free < count * size:
         raise CheckpointError(
-            f"{folder.checkpoints}: {count} checkpoints of {size / 1e6:,.0f} MB are to be there at once, and"
-            f" {free / 1e6:,.0f} MB are free. Make room, or write fewer: checkpoint.keep=1, checkpoint.save=end"
+            f"{folder.checkpoints}: {count} checkpoints of {size / 1e6:,.0f} MB must fit at once, but only "
+            f"{free / 1e6:,.0f} MB are free. Free some space, or write fewer: checkpoint.keep=1, checkpoint.save=end"
         )
 
 

@@ -351,8 +351,8 @@ def write_apart(
     spec = run.spec
     if not spec.task.takes_rows:
         raise RunError(
-            f"a model of task {spec.task} looks rows up itself, also those of no example, so its tables can't be apart;"
-            " export the whole SavedModel"
+            f"a model of task {spec.task} looks up rows itself, including rows that no example names, so its "
+            f"tables can't be separate; export the whole SavedModel"
         )
     progress("tracing the model", None)
     keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
@@ -401,7 +401,7 @@ class GivenRows:
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Raises RuntimeError: this backend trains nothing."""
-        raise RuntimeError("rows that are given are not trained")
+        raise RuntimeError("rows that are passed in are not trained")
 
 
 def _with_sums(
@@ -477,8 +477,8 @@ def _several(run: EarlierCheckpoint) -> dict[str, bool]:
         return {name: column == "several" for name, column in run.summary["columns"].items()}
     except KeyError:
         raise RunError(
-            f"{run.folder.summary} has no `columns`: an earlier version of embexp made this run, and did not record"
-            " which columns hold several values per example; train again to export the model"
+            f"{run.folder.summary} has no `columns`: an earlier version of embexp made this run without "
+            f"recording which columns hold several values per example; train again to export the model"
         ) from None
 
 
@@ -747,7 +747,7 @@ def row_model(pieces: Pieces, outputs: Outputs) -> FeatureModel | RowModel:
     """A model that takes columns by name or, if it is given rows, these by feature.
 
     Args:
-        outputs: what it returns of logits.
+        outputs: from logits to what the model returns.
     """
     if pieces.shapes is None:
         return feature_model(pieces, outputs)
@@ -765,7 +765,7 @@ def feature_model(pieces: Pieces, outputs: Outputs, kind: type[_Model] = Feature
     """A model that takes columns by name.
 
     Args:
-        outputs: what it returns of logits.
+        outputs: from logits to what the model returns.
         kind: its class.
     """
     run, columns, vocabularies = pieces.run, pieces.columns, pieces.vocabularies
@@ -819,8 +819,8 @@ def _arguments(
     names += [as_both.get(name, name) for name in numbers]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise RunError(
-            f"two columns would be {twice!r} in the exported model, which takes each column once; rename one in the"
-            " data, and train again"
+            f"two columns would both be {twice!r} in the exported model, which takes each column once; rename "
+            f"one of them in the data and train again"
         )
     return arguments([*names, *dict.fromkeys(name for name in dates if name not in names)])
 
@@ -905,7 +905,7 @@ def lengths(k: Any, rows: Any) -> Any:
     """
     fits = tf.equal(tf.rank(k), 0) | tf.equal(tf.size(k), rows)
     checks = [
-        tf.debugging.assert_equal(fits, True, "k must be a number, or one for each row of the request"),
+        tf.debugging.assert_equal(fits, True, "k must be one number, or one number per row of the request"),
         tf.debugging.assert_non_negative(k, "k must be at least 0"),
     ]
     with tf.control_dependencies(checks):  # else another operation might fail before

@@ -398,8 +398,8 @@ class Verification:
     """The comparison of a recorded run with its inventory, and with the same run done again.
 
     Attributes:
-        results: what differs in results, the earliest step first.
-        circumstances: what differs in spec, code, data, versions, threads, machine and environment.
+        results: differences in the results, the earliest step first.
+        circumstances: differences in spec, code, data, versions, threads, machine and environment.
         kept: the directory of the new run, if it was kept.
     """
 
@@ -417,12 +417,12 @@ class Verification:
 
     @property
     def identical(self) -> bool:
-        """Whether all results are the same, to the bit; circumstances may differ."""
+        """Whether all results are bit-identical; circumstances may differ."""
         return not self.results
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """All that differs: results, then circumstances."""
+        """All differences: results, then circumstances."""
         return (*self.results, *self.circumstances)
 
     def __str__(self) -> str:
@@ -431,7 +431,7 @@ class Verification:
 
     @property
     def repeated(self) -> str:
-        """Whether it is the same again, for people: what was compared, or the first difference."""
+        """The outcome in words: what was compared, or the first difference."""
         return f"different: {line(self.results[0])}" if self.results else f"identical: {'; '.join(self.compared)}"
 
 
@@ -501,7 +501,7 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
     for name, file in ((recorded.get("user_code") or {}).get("files", {})).items():
         copy = folder.code / name
         if not copy.is_file() or hashlib.sha256(copy.read_bytes()).hexdigest() != file["digest"]:
-            found.append(Difference(Kind.CODE, name, note=f"{copy} is no longer what the manifest says of it"))
+            found.append(Difference(Kind.CODE, name, note=f"{copy} no longer matches the manifest"))
     return [*found, *_other_variables(RunSpec.model_validate(now["spec"]).environment)]
 
 
@@ -534,8 +534,8 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
         if changed:
             what = ", ".join(each.text("the beginning", "the resumption") for each in changed)
             raise RunError(
-                f"{folder.path} was resumed at step {leg['step']:,} with other settings ({what}), and can't be"
-                " repeated in one go; verify a run that was trained with one spec"
+                f"{folder.path} was resumed at step {leg['step']:,} with other settings ({what}), so it can't "
+                f"be repeated in one go; verify a run that was trained with a single spec"
             )
     return summary
 
@@ -561,7 +561,7 @@ def _place(keep: Path | None) -> Iterator[Path]:
         keep.mkdir(parents=True)
     except FileExistsError:
         raise UsageError(
-            f"{keep}: it exists, and the new run is kept in a directory of its own; name another"
+            f"{keep}: it already exists, but the new run needs a new directory; name another one"
         ) from None
     yield keep
 

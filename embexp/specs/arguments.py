@@ -21,11 +21,11 @@ def a_spec(value: Any, function: str) -> RunSpec:
     """
     if isinstance(value, RunSpec):
         return value
-    remedy = "embexp.compose(overrides) makes one from overrides"
+    remedy = "embexp.compose(overrides) builds one from overrides"
     if isinstance(value, Mapping):
-        remedy += ", embexp.RunSpec.model_validate(mapping) from a whole config"
+        remedy += ", embexp.RunSpec.model_validate(mapping) builds one from a whole config"
         if type(value).__name__ == "DictConfig":
-            remedy = "embexp.spec_of(cfg) makes one from a DictConfig"
+            remedy = "embexp.spec_of(cfg) builds one from a DictConfig"
     raise UsageError(f"{function} takes a RunSpec, not {_shown(value)}; {remedy}")
 
 
@@ -36,7 +36,7 @@ def overrides(value: Any, function: str) -> list[str]:
         UsageError: it is no list of texts.
     """
     if isinstance(value, str):
-        raise UsageError(f"{function} takes a list of overrides, not one text: [{value!r}]")
+        raise UsageError(f"{function} takes a list of overrides, not a single string: [{value!r}]")
     if isinstance(value, Mapping):
         shown = ", ".join(f"'{key}={each}'" for key, each in list(value.items())[:3])
         raise UsageError(f"{function} takes a list of overrides, not a mapping: [{shown}]")
@@ -54,7 +54,7 @@ def texts(value: Any, function: str, name: str) -> list[str]:
         UsageError: it is none, such as a single text.
     """
     if isinstance(value, str):
-        raise UsageError(f"{function}: {name} must be a list of texts, not one text: [{value!r}]")
+        raise UsageError(f"{function}: {name} must be a list of strings, not a single string: [{value!r}]")
     return list(items(value, str, function, name))
 
 
@@ -77,8 +77,8 @@ def directory(value: Any, function: str) -> Path:
     """
     if isinstance(value, str | PathLike) and str(fspath(value)):
         return Path(fspath(value))
-    remedy = "; give its directory" if hasattr(value, "directory") else ""
-    raise UsageError(f"{function} takes a directory, as text or a Path, not {_shown(value)}{remedy}")
+    remedy = "; pass its directory" if hasattr(value, "directory") else ""
+    raise UsageError(f"{function} takes a directory as a string or a Path, not {_shown(value)}{remedy}")
 
 
 def items(value: Any, kind: type, function: str, name: str) -> Sequence[Any]:
@@ -107,6 +107,6 @@ def require_eager(function: str) -> None:
     """
     if "tensorflow" in sys.modules and not sys.modules["tensorflow"].executing_eagerly():
         raise UsageError(
-            f"{function} needs TensorFlow to execute eagerly, which it does not inside a tf.Graph, nor after"
-            " tf.compat.v1.disable_v2_behavior(); call it outside of the graph, or in another process"
+            f"{function} needs eager execution, which is off inside a tf.Graph and after "
+            f"tf.compat.v1.disable_v2_behavior(); call it outside the graph, or in another process"
         )

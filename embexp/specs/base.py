@@ -145,10 +145,10 @@ class Scope:
 
 
 class Spec(BaseModel):
-    """A frozen part of a spec. It has no undeclared keys, and rules that compare it with other parts.
+    """An immutable part of a spec. It has only declared keys, and has rules that compare it with other parts.
 
-    pydantic builds the validator of `RunSpec` once, with those of all its parts inside. A part gets one of its own only
-    where it is validated alone; so defaults are made by `model_construct`, which needs none.
+    pydantic builds the validator of `RunSpec` once, including those of all its parts. A part gets its own validator
+    only if it is validated alone. Defaults are therefore made by `model_construct`, which needs no validator.
     """
 
     model_config = ConfigDict(

@@ -47,11 +47,11 @@ class Expected(Spec):
         bounds = self.at_least is not None or self.at_most is not None
         if (self.value is None) != (self.within is None):
             which = "within" if self.within is None else "value"
-            raise broken("value and within belong together", "value", "within", such_as=f"{which}=…")
+            raise broken("value and within must be set together", "value", "within", such_as=f"{which}=…")
         if self.value is not None and bounds:
-            raise broken("it is a value with a tolerance, or bounds: not both", *_NUMBERS)
+            raise broken("set either a value with a tolerance or bounds, not both", *_NUMBERS)
         if self.value is None and not bounds:
-            raise broken("it claims nothing", *_NUMBERS, such_as="value=… and within=…, at_least=… or at_most=…")
+            raise broken("the claim is empty", *_NUMBERS, such_as="value=… with within=…, or at_least=…, or at_most=…")
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
             raise broken("at_least must not be greater than at_most", "at_least", "at_most")
         return self
@@ -83,7 +83,7 @@ def faults(spec: RunSpec) -> Iterator[Fault]:
     if not spec.expect:
         return
     if not isinstance(spec.study, NoStudy):
-        rule = f"it is about the metrics of one run, and study={spec.study.kind} has several"
+        rule = f"it checks the metrics of a single run, but study={spec.study.kind} has several runs"
         yield Fault("expect", ", ".join(spec.expect), rule, "set expect=null", fix=("expect=null",))
         return
     without = tuple(name for name, there in (("validation", "validates"), ("test", "tests")) if not _has(spec, there))
@@ -91,12 +91,14 @@ def faults(spec: RunSpec) -> Iterator[Fault]:
         path = f"expect.{split}"
         if split not in SPLITS:
             near = difflib.get_close_matches(split, SPLITS, n=1)
-            rule = f"the splits with metrics of the end are {' and '.join(SPLITS)}"
+            rule = f"final metrics exist only for the splits {' and '.join(SPLITS)}"
             remedy = f"did you mean {near[0]!r}?" if near else f"remove it: ~{path}"
             yield Fault(path, repr(split), rule, remedy, fix=() if near else (path,))
         elif split in without:
-            rule = f"the data have no {split} split"
-            yield Fault(path, ", ".join(claims), rule, f"remove it, ~{path}, or have data.split draw one", fix=(path,))
+            rule = f"the data has no {split} split"
+            yield Fault(
+                path, ", ".join(claims), rule, f"remove it with ~{path}, or let data.split draw one", fix=(path,)
+            )
         else:
             yield from _unknown_metrics(spec, path, claims)
 
@@ -113,7 +115,7 @@ def _unknown_metrics(spec: RunSpec, path: str, names: Iterable[str]) -> Iterator
         near = difflib.get_close_matches(name, known, n=1)
         remedy = f"did you mean {near[0]!r}?" if near else f"remove it: ~{path}.{name}"
         if name in tasks.keys(spec.task):
-            remedy = f"have it measured: metrics=[{','.join([*spec.metrics, name])}]"
+            remedy = f"add it: metrics=[{','.join([*spec.metrics, name])}]"
         yield Fault(f"{path}.{name}", repr(name), f"the metrics of this run are {', '.join(known)}", remedy)
 
 

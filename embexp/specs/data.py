@@ -83,7 +83,7 @@ def _delimiter(value: object) -> object:
         *words, last = DELIMITERS
         near = difflib.get_close_matches(word, DELIMITERS, n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"as a word it must be {', '.join(words)} or {last}{meant}")
+        raise ValueError(f"a delimiter given as a word must be {', '.join(words)} or {last}{meant}")
     return DELIMITERS[word]
 
 
@@ -93,7 +93,7 @@ def _encoding(name: str) -> str:
         found = codecs.lookup(name)
         "".encode(found.name)  # a codec of something else than text
     except (LookupError, ValueError):
-        raise ValueError("it must be an encoding of text that Python knows, such as utf-8, latin-1 or utf-16") from None
+        raise ValueError("it must be a text encoding that Python knows, such as utf-8, latin-1 or utf-16") from None
     return found.name
 
 
@@ -102,7 +102,7 @@ def _strptime(form: str) -> str:
     directives = re.findall("%(.?)", form)
     if not directives or not set(directives) <= set(_DIRECTIVES):
         listed = ", ".join(f"%{each}" for each in _DIRECTIVES)
-        raise ValueError(f"it must be a format of dates such as %d.%m.%Y %H:%M, of the directives {listed}")
+        raise ValueError(f"it must be a date format such as %d.%m.%Y %H:%M; the supported directives are {listed}")
     return form
 
 
@@ -205,15 +205,17 @@ class NumericColumn(Spec):
     def _fits(self) -> NumericColumn:
         several = () if isinstance(self.transform, Transform) else self.transform
         if len(set(several)) < len(several):
-            raise broken("transform names each transform once", "transform")
+            raise broken("each transform may be listed only once", "transform")
         if len(several) > 1 and Transform.NONE in several:
-            raise broken("transform none stands alone", "transform")
+            raise broken("transform none can't be combined with others", "transform")
         if len(several) > 1 and Transform.QUANTILE in several:
-            raise broken("transform quantile stands alone: ranks are the same before and after the others", "transform")
+            raise broken("transform quantile can't be combined with others: they don't change ranks", "transform")
         if several[:2] == (Transform.STANDARDIZE, Transform.LOG1P):
-            raise broken("transform log1p comes before standardize: it is made for counts and amounts", "transform")
+            raise broken(
+                "transform log1p must come before standardize, because it is meant for counts and amounts", "transform"
+            )
         if self.indicator and not self.may_be_missing:
-            rule = "indicator needs missing, as with missing: error no value may be missing (zero fits most)"
+            rule = "indicator needs missing: with missing: error, no value may be missing (zero suits most columns)"
             raise broken(rule, "indicator", "missing")
         return self
 
@@ -226,7 +228,7 @@ def _named(value: Any) -> Any:
         return value
     for place, name in enumerate(value):
         if not isinstance(name, str):
-            raise ValueError("it must be a list of names of columns, or a mapping of names")
+            raise ValueError("it must be a list of column names, or a mapping by column name")
         if name in value[:place]:
             raise ValueError(f"it names column {name!r} twice")
     return {name: {} for name in value}
@@ -284,12 +286,12 @@ class Split(Spec):
     @model_validator(mode="after")
     def _fit(self) -> Split:
         if self.kind in (SplitKind.RANDOM, SplitKind.TIME) and self.validation + self.test >= 1:
-            rule = "validation and test must leave something to train on (validation + test < 1)"
+            rule = "validation and test must leave examples to train on (validation + test < 1)"
             raise broken(rule, "validation", "test")
         if self.kind is SplitKind.LEAVE_ONE_OUT and self.group is None:
             raise broken("leave_one_out needs group, the column that names the user", "group")
         if self.within is not None and self.kind is not SplitKind.RANDOM:
-            raise broken(f"within belongs to kind random, not to {self.kind}", "kind", "within")
+            raise broken(f"within works only with kind random, not with {self.kind}", "kind", "within")
         if self.within is not None and self.group is None:
             raise broken("within needs group, the column that names the user", "within", "group")
         return self
@@ -421,12 +423,12 @@ def given(value: object) -> object:
     if unknown := [key for key in value if key not in names]:
         near = difflib.get_close_matches(str(unknown[0]), names, n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
-        rule = f"{unknown[0]} is no split: files are given for train, validation and test{meant}"
+        rule = f"{unknown[0]} is not a split: give files for train, validation and test{meant}"
         raise broken(rule, str(unknown[0]))
     filled = {key: paths for key, paths in value.items() if paths is not None}
     files = {key: tuple(paths) if isinstance(paths, list) else paths for key, paths in filled.items()}
     if "train" not in files:
-        raise ValueError("train must have files: vocabularies are made from them")
+        raise ValueError("train must have files, because vocabularies are built from them")
     for key, paths in files.items():
         if not paths or not all(
             isinstance(path, str) and path for path in ((paths,) if isinstance(paths, str) else paths)
@@ -453,7 +455,7 @@ class DividedData(Source):
             if self.folds is None or self.fold is None:
                 raise broken("split.kind=folds needs data.folds and data.fold", "folds", "fold")
             if self.fold >= self.folds:
-                raise broken("fold counts from 0 and must be below folds", "folds", "fold")
+                raise broken("fold counts from 0 and must be less than folds", "folds", "fold")
         return self
 
     @property
@@ -531,8 +533,8 @@ def _given_faults(data: DividedData) -> Iterator[Fault]:
         return
     kind, named = data.split.kind, " and ".join(name for name in data.given if name != "train")
     if kind in (SplitKind.FOLDS, SplitKind.LEAVE_ONE_OUT):
-        rule = f"data.path gives the files of {named}, and {kind} divides all examples"
-        remedy = "set data.split.kind=random, or time, by which what has no files is drawn from those of train"
+        rule = f"data.path already gives the files of {named}, but {kind} divides all examples"
+        remedy = "set data.split.kind to random or time: a split without files is then drawn from those of train"
         yield Fault("data.split.kind", repr(str(kind)), rule, remedy)
     users: dict[str, list[str]] = {}
     for name, paths in data.given.items():
@@ -541,23 +543,26 @@ def _given_faults(data: DividedData) -> Iterator[Fault]:
     for path, names in users.items():
         if len(names) > 1:
             yield Fault(
-                "data.path", repr(path), f"it is given for {' and '.join(names)}", "give each split its own files"
+                "data.path",
+                repr(path),
+                f"this file is given for both {' and '.join(names)}",
+                "give each split its own files",
             )
 
 
 def _folds(data: DividedData, key: str) -> Iterator[Fault]:
     value, kind = getattr(data, key), data.split.kind
     if value is not None and kind != "folds":
-        rule = f"only a split of kind folds has it, and this split is of kind {kind}"
+        rule = f"only split kind folds uses it, but data.split.kind is {kind}"
         yield Fault(f"data.{key}", str(value), rule, "set data.split.kind=folds, or remove it")
 
 
 def _group(data: DividedData) -> Iterator[Fault]:
     group, kind = data.split.group, data.split.kind
     if group is not None and data.split.group_column is None:
-        rule = f"only leave_one_out and within: user have it, and this split is of kind {kind}"
+        rule = f"only leave_one_out and within: user use it, but data.split.kind is {kind}"
         within = "data.split.within=user, " if kind is SplitKind.RANDOM else ""
-        remedy = f"set {within}data.split.kind=leave_one_out, or this to null"
+        remedy = f"set {within}data.split.kind=leave_one_out, or set this to null"
         yield Fault("data.split.group", repr(group), rule, remedy)
 
 
@@ -694,15 +699,17 @@ def _label_faults(data: Columnar, spec: RunSpec) -> Iterator[Fault]:
     recommends = spec.task.of_interactions
     if data.label is None and not recommends:
         rule = f"task {spec.task} needs labels"
-        yield Fault("data.label", "null", rule, "name their column, or choose experiment=recommendation")
+        yield Fault("data.label", "null", rule, "name the label column, or choose experiment=recommendation")
     if data.label is None and data.label_threshold is not None:
-        rule = "there are no labels that it could divide"
-        yield Fault("data.label_threshold", f"{data.label_threshold:g}", rule, "set data.label, or this to null")
+        rule = "there are no labels to apply the threshold to"
+        yield Fault("data.label_threshold", f"{data.label_threshold:g}", rule, "set data.label, or set this to null")
     if data.positive is not None and (spec.task.labels is not Labels.BINARY or data.label_threshold is not None):
-        yield Fault("data.positive", repr(data.positive), "it is for task binary, without thresholds", "set it to null")
+        yield Fault(
+            "data.positive", repr(data.positive), "it applies only to task binary without a threshold", "set it to null"
+        )
     if data.label is not None and recommends and data.label_threshold is None:
-        rule = "an interaction is a row whose label is at least the threshold"
-        remedy = "set it (to 1 for labels of 0 and 1), or data.label=null if every row is an interaction"
+        rule = "a row is an interaction if its label is at least the threshold"
+        remedy = "set it (1 for labels of 0 and 1); or set data.label=null if every row is an interaction"
         yield Fault("data.label_threshold", "null", rule, remedy)
 
 
@@ -776,8 +783,8 @@ def _date_faults(data: CSV | Typed, spec: RunSpec) -> Iterator[Fault]:
     read = {*data.dense_columns, *(feature.column or name for name, feature in spec.features.items())}
     for name, column in data.dates.items():
         if f"{name}_age" in read and column.reference is None:
-            rule = f"{name}_age is counted in days to this date"
-            yield Fault(f"data.dates.{name}.reference", "null", rule, "set the last date of the training data")
+            rule = f"{name}_age counts the days up to this date"
+            yield Fault(f"data.dates.{name}.reference", "null", rule, "set it to the last date of the training data")
 
 
 class CSV(Columnar):
@@ -837,13 +844,17 @@ def _csv_faults(data: CSV) -> Iterator[Fault]:
     if twice:
         yield Fault("data.names", str(list(data.names or ())), f"two columns have the name {twice[0]!r}")
     if data.quoting and len(data.delimiter) > 1:
-        rule = f"fields can't be quoted where the delimiter is {data.delimiter!r}"
-        yield Fault("data.quoting", "true", rule, "leave it null, or choose a delimiter of one character")
+        rule = f"fields can't be quoted if the delimiter is {data.delimiter!r}"
+        yield Fault("data.quoting", "true", rule, "leave it null, or choose a single-character delimiter")
     if data.thousands == data.decimal:
-        rule = f"data.decimal is {data.decimal!r}, too"
-        yield Fault("data.thousands", repr(data.thousands), rule, "choose another for one of the two")
+        rule = f"data.decimal is also {data.decimal!r}"
+        yield Fault("data.thousands", repr(data.thousands), rule, "choose another character for one of them")
     if data.timestamp_format is not None and data.timestamp is None:
-        yield Fault("data.timestamp_format", repr(data.timestamp_format), "there is no data.timestamp that it is of")
+        yield Fault(
+            "data.timestamp_format",
+            repr(data.timestamp_format),
+            "data.timestamp, whose format it describes, is not set",
+        )
 
 
 class Typed(Columnar):
@@ -945,7 +956,7 @@ def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
     def small(name: str) -> Iterator[Fault]:
         held, size = next(held_by(spec, what, name), None), spec.tables[name].vocabulary_size
         if held is not None and size is not None and size < (count := getattr(data, held)):
-            rule = f"the data has {count} {held}, and each needs a row"
+            rule = f"the data has {count} {held}, and each one needs a row"
             remedy = "set it to null to use the size of the vocabulary"
             yield Fault(f"tables.{name}.vocabulary_size", str(size), rule, remedy)
 

@@ -26,27 +26,26 @@ ENTRY_POINT = "embexp.fields"
 
 @dataclass(frozen=True)
 class Field:
-    """What a field brings. All paths are dotted, `package.module:object`, and are imported when they are needed.
+    """What a field provides. All paths are dotted, `package.module:object`, and imported on first use.
 
     Attributes:
         name: of the field, for messages and records.
-        described: what it is for, in a line.
-        tasks: a `Task` each, by its name.
-        data: classes of sources, by their `kind`: the choices of `data`; likewise the next ones.
+        described: what it is for, in one line.
+        tasks: tasks (`Task`) by name.
+        data: classes of sources by `kind`, the choices of `data`. The next attributes have the same form.
         models: classes of `model`, with an `implementation`.
         losses: classes of `loss`, with an `implementation`.
         studies: classes of `study`.
-        settings: a class each of what only its tasks read, by its key at the top of a config.
-        methods: functions, by name, of what a loaded run can do besides; the run is their first argument.
-        exports: functions that write what a run is exported as, by the word of `embexp export --as`; see
-            `runs.finished.Writer`.
-        commands: of `embexp`, by name: what it does, and the path of what has `main` and `HELP`.
-        recognises: a function from a path of data to the first experiment of what the field knows as a whole, see
-            `cli.first_experiment.Recognised`, or None; "": nothing.
-        first_experiment: a function from columns and their task to the lines of a first experiment that are this
-            field's own, see `cli.first_experiment.Experiment`, or None; "": tables of columns serve.
-        configs: the folder of its YAML files, one folder a group, next to the module of the record; "": there is none.
-            Shipped files are in those of embexp.
+        settings: classes of settings that only its tasks read, by their top-level config key.
+        methods: functions by name that become methods of a loaded run; the run is their first argument.
+        exports: functions that write an export, by the word of `embexp export --as`; see `runs.finished.Writer`.
+        commands: commands of `embexp` by name: what each does, and the path of the module with `main` and `HELP`.
+        recognises: a function from a data path to a first experiment, for data that the field recognises as a whole;
+            see `cli.first_experiment.Recognised`, or None; "": none.
+        first_experiment: a function from columns and their task to the lines of a first experiment that only this field
+            needs; see `cli.first_experiment.Experiment`, or None; "": tables of columns serve.
+        configs: the folder of its YAML files, with one folder per group, next to the module of the record; "": there is
+            none. The fields of embexp keep theirs in embexp's folder.
     """
 
     name: str
@@ -221,17 +220,17 @@ def _load(path: str) -> Any:
 def _problem(record: Any) -> str:
     """Why a record is no field that can be used; "": it is one."""
     if not isinstance(record, Field):
-        return f"it must be an embexp.fields.Field, and is of type {type(record).__name__}"
+        return f"it must be an embexp.fields.Field, but is of type {type(record).__name__}"
     if not (record.name and record.described):
         return "name and described must not be empty"
     for group in GROUPS:
         brought = getattr(record, group)
         if not isinstance(brought, Mapping):
-            return f"{group} must be a dict, and is of type {type(brought).__name__}"
+            return f"{group} must be a dict, but is of type {type(brought).__name__}"
         for name, path in brought.items():
             place = path[1] if group == "commands" and isinstance(path, tuple) and len(path) == 2 else path
             if not (isinstance(place, str) and _PATH.fullmatch(place)):
-                return f"{group}[{name!r}] must be a path such as package.module:object, and is {path!r}"
+                return f"{group}[{name!r}] must be a path such as package.module:object, but is {path!r}"
     return ""
 
 
@@ -239,12 +238,12 @@ def _clash(brought: Field, others: Iterable[Origin]) -> str:
     """The name that a field has in common with another one, or with the core, in a sentence; "": there is none."""
     for group in GROUPS:
         if names := sorted(CORE.get(group, frozenset()) & getattr(brought, group).keys()):
-            return f"{group} has {names[0]!r}, which is a name of embexp"
+            return f"{group} has {names[0]!r}, a name that embexp already uses"
         for other in others:
             if names := sorted(getattr(other.field, group).keys() & getattr(brought, group).keys()):
-                return f"{group} has {names[0]!r}, as the {other} has"
+                return f"{group} has {names[0]!r}, a name that the {other} already uses"
     same = next((other for other in others if other.field.name == brought.name), None)
-    return "" if same is None else f"its name is that of the {same}"
+    return "" if same is None else f"it has the same name as the {same}"
 
 
 def shipped_configs() -> str:
@@ -259,14 +258,14 @@ def _shadowed(origin: Origin | None, others: Iterable[Origin]) -> str:
     if origin is None or not origin.field.configs:
         return ""
     if not os.path.isdir(origin.configs):
-        return f"configs is {origin.field.configs!r}, and there is no folder {origin.configs}"
-    folders = {shipped_configs(): "embexp has"} | {each.configs: f"the {each} has" for each in others if each.configs}
+        return f"configs is {origin.field.configs!r}, but there is no folder {origin.configs}"
+    folders = {shipped_configs(): "embexp"} | {each.configs: f"the {each}" for each in others if each.configs}
     for folder, _, names in os.walk(origin.configs):
         group = os.path.relpath(folder, origin.configs)
         for name in sorted(each for each in names if each.endswith(".yaml")):
             for other, whose in folders.items():
                 if os.path.isfile(os.path.join(other, group, name)):
-                    return f"it has a file {os.path.normpath(os.path.join(group, name))}, as {whose}"
+                    return f"it has a file {os.path.normpath(os.path.join(group, name))}, which {whose} already has"
     return ""
 
 

@@ -67,14 +67,14 @@ class Need:
 
 
 _REMEDIES = {
-    "tables": "tables.NAME.dtype=bfloat16, a smaller dim, fewer rows (data.vocabulary.max_size,"
-    " data.vocabulary.min_frequency), or, of a pretrained table, freeze=table init=memory_map, which leaves it in its"
-    " file",
-    "slots": "an optimizer with fewer slots (optimizer=rowwise_adagrad, optimizer=sgd), a smaller dim, or frozen rows,"
-    " which have none (storage=split)",
+    "tables": "tables.NAME.dtype=bfloat16, a smaller dim, or fewer rows (data.vocabulary.max_size, "
+    "data.vocabulary.min_frequency); for a pretrained table, freeze=table init=memory_map leaves the rows in "
+    "their file",
+    "slots": "an optimizer with fewer slots (optimizer=rowwise_adagrad, optimizer=sgd), a smaller dim, or "
+    "frozen rows, which have no slots (storage=split)",
     "batch": "a smaller train.batch_size, or train.evaluation_batch_size",
     "dense part": "smaller layers",
-    "data": "a smaller data.window, or fewer examples at once",
+    "data": "a smaller data.window, or fewer examples",
 }
 
 
@@ -140,7 +140,7 @@ def fault(found: Sequence[Need], available: int, limit: str) -> Fault | None:
     if tables and max(tables, key=lambda each: each.bytes).bytes:
         table = max(tables, key=lambda each: each.bytes)
         words[0] += f" (the largest is {table.path} with {_shown(table.bytes)})"
-    rule = f"the run needs at least {_shown(total)} of memory, and {limit} has {_shown(available)}: {', '.join(words)}"
+    rule = f"the run needs at least {_shown(total)} of memory, but {limit} has {_shown(available)}: {', '.join(words)}"
     return Fault(largest.path, largest.value, rule, f"choose {_REMEDIES[largest.kind]}")
 
 

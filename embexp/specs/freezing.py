@@ -22,7 +22,7 @@ def _some(bounds: tuple[int, int]) -> tuple[int, int]:
     start, stop = bounds
     if start >= stop:
         meant = f"[{stop},{start}]" if stop < start else f"[{start},{stop + 1}]"
-        rule = f"rows are half-open ranges [start, stop), and [{start}, {stop}] holds none"
+        rule = f"rows are half-open ranges [start, stop), so [{start}, {stop}] is empty"
         raise PydanticCustomError("empty_range", "{rule}", {"rule": rule, "meant": meant})
     return bounds
 
@@ -83,9 +83,9 @@ class FreezeTable(RowPolicy):
         if lacking:
             tables = "the table is not pretrained" if scope.own else "these tables are not pretrained: "
             tables += "" if scope.own else ", ".join(lacking)
-            rule = f"{scope.path}.random is false, so random values must not be frozen, and {tables}"
+            rule = f"{scope.path}.random is false, so only pretrained tables may be frozen, but {tables}"
             random = scope.choosing("freeze", "random_table")
-            remedy = f"add pretrained=file pretrained.path=…; or, if random values are intended, choose {random}"
+            remedy = f"add pretrained=file pretrained.path=…; if you want frozen random values, choose {random}"
             yield CombinationFault(scope.path, "table", rule, remedy)
 
 
@@ -106,7 +106,7 @@ class FreezeRows(RowPolicy):
     @model_validator(mode="after")
     def _names(self) -> FreezeRows:
         if not self.rows and not self.tokens and self.tokens_file is None and self.mask_file is None:
-            rule = "one of rows, tokens, tokens_file and mask_file must name rows"
+            rule = "set at least one of rows, tokens, tokens_file and mask_file"
             raise broken(rule, "rows", "tokens", "tokens_file", "mask_file", such_as="rows=[[0,100]]")
         return self
 
@@ -127,7 +127,7 @@ class FreezePretrainedRows(RowPolicy):
         tables = scope.all_tables()
         if tables and all(isinstance(spec.pretrained_of(name), NoPretrained) for name in tables):
             has = "the table has no" if scope.own else "no table that inherits it has a"
-            rule = f"it freezes rows from a pretrained file, and {has} pretrained file"
+            rule = f"it freezes rows from a pretrained file, but {has} pretrained file"
             yield CombinationFault(scope.path, "pretrained_rows", rule, _adding(scope, "file"))
 
 
@@ -193,7 +193,7 @@ class Phase(Spec):
     @model_validator(mode="after")
     def _one(self) -> Phase:
         if self.step is not None and self.epoch is not None:
-            raise broken("a phase begins at a step or at an epoch; remove step or epoch", "step", "epoch")
+            raise broken("a phase begins at a step or at an epoch, not both; remove step or epoch", "step", "epoch")
         return self
 
 
@@ -206,12 +206,12 @@ class FreezeSchedule(Spec):
     @model_validator(mode="after")
     def _in_order(self) -> FreezeSchedule:
         if not self.phases:
-            raise broken("there must be at least one of phases", "phases")
+            raise broken("phases must have at least one entry", "phases")
         if self.phases[0].step or self.phases[0].epoch:
-            raise broken("the first of the phases begins with the training: remove its step and epoch", "phases")
+            raise broken("the first of the phases begins when training begins: remove its step and epoch", "phases")
         for before, after in zip(self.phases, self.phases[1:], strict=False):
             if after.step is None and after.epoch is None:
-                raise broken("each of the phases after the first needs a step or an epoch at which it begins", "phases")
+                raise broken("each of the phases after the first needs the step or epoch at which it begins", "phases")
             if (after.step is not None and before.step is not None and after.step <= before.step) or (
                 after.epoch is not None and before.epoch is not None and after.epoch <= before.epoch
             ):
@@ -247,7 +247,7 @@ def _no_checkpoint(spec: RunSpec, scope: Scope, path: str) -> Iterator[Combinati
     tables = scope.all_tables()
     if tables and not any(isinstance(spec.pretrained_of(name), Checkpoint) for name in tables):
         restores = "the table restores none" if scope.own else "no table that inherits it restores any"
-        rule = f"it freezes rows from a checkpoint, and {restores}"
+        rule = f"it freezes rows from a checkpoint, but {restores}"
         yield CombinationFault(path, "old_rows", rule, _adding(scope, "checkpoint"))
 
 

@@ -65,8 +65,8 @@ class ConstantInGraph(InitMethod):
             return
         shapes = ", ".join(f"{name} {rows} × {dim}".strip() for name, (rows, dim) in sizes.items())
         raise RunError(
-            f"init=constant: a graph holds less than 2 GiB (2,147,483,648 bytes), found {total:,} bytes of constants"
-            f" ({shapes}); choose an init method that keeps them out of the graph: placeholder_feed, scaffold,"
+            f"init=constant: a graph must be smaller than 2 GiB (2,147,483,648 bytes), found {total:,} bytes of "
+            f"constants ({shapes}); choose an init method that keeps them out of the graph: placeholder_feed, scaffold,"
             " variable_load or assign"
         )
 
@@ -147,7 +147,7 @@ def no_shared_runtime(spec: RunSpec) -> Iterator[CombinationFault]:
     if spec.runtime.kind is RuntimeKind.AUTO and not spec.shared_runtimes:
         methods = {name: spec.init_of(name) for name in spec.tables}
         runtimes = "; ".join(f"{name} {method.kind}: {_or(method.runtimes)}" for name, method in methods.items())
-        rule = f"there is no runtime in which all tables' init methods work: {runtimes}"
+        rule = f"the tables' init methods have no runtime in common: {runtimes}"
         remedy = f"choose init methods that share one; assign works in {_or(Assign.runtimes)}"
         yield CombinationFault("runtime", spec.runtime.kind.value, rule, remedy)
 
@@ -159,7 +159,7 @@ def _other_runtime(method: InitMethod, spec: RunSpec, scope: Scope) -> Iterator[
     if not any(known_or(None, partial(spec.init_of, name)) is method for name in scope.tables):
         return
     possible = [kind for kind, other in METHODS.items() if chosen in other.runtimes and _suits(other, spec)]
-    rule = f"it works in the runtime {_or(method.runtimes)}, and the runtime is {chosen}"
+    rule = f"it works only in runtime {_or(method.runtimes)}, but the runtime is {chosen}"
     remedy = f"set runtime={_or(method.runtimes)}; or choose {scope.choosing('init', _or(possible))}"
     yield CombinationFault(scope.path, method.kind, rule, remedy)
 
@@ -185,7 +185,7 @@ def _nothing_to_map(spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         if isinstance(spec.pretrained_of(name), NoPretrained):
             missing["the table has no pretrained file"] = pretrained
         lacking, remedy = " and ".join(missing), " ".join(missing.values())
-    rule = f"frozen rows of a pretrained file are mapped, and {lacking}"
+    rule = f"only frozen rows of a pretrained file can be mapped, but {lacking}"
     remedy = f"add {remedy}, or choose {scope.choosing('init', 'assign')}"
     yield CombinationFault(scope.path, "memory_map", rule, remedy)
 

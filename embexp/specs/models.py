@@ -54,17 +54,17 @@ class DenseModel(Choice):
 
         Args:
             rows: of each table.
-            examples: of the training split; 0: nobody trains.
+            examples: of the training split; 0: no training.
         """
         return self
 
     @property
     def hidden_widths(self) -> dict[str, Sequence[int]]:
-        """Widths of hidden layers that follow each other, by config path; of a convolution, its feature maps."""
+        """Widths of consecutive hidden layers by config path; for a convolution, its numbers of feature maps."""
         return {}
 
     def input_shapes(self, shapes: Shapes) -> Shapes:
-        """The shapes of what the built model takes, by those of features; see `training.models`."""
+        """The input shapes of the built model, from the shapes of the features; see `training.models`."""
         return shapes
 
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
@@ -95,7 +95,7 @@ class MLP(DenseModel):
         return {"model.hidden": self.hidden}
 
     def input_shapes(self, shapes: Shapes) -> Shapes:
-        """The shapes of what the built model takes, by those of features; see `training.models`."""
+        """The input shapes of the built model, from the shapes of the features; see `training.models`."""
         return shapes
 
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
@@ -117,7 +117,7 @@ def unknown_features(named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iter
             if name not in shapes:
                 near = difflib.get_close_matches(name, shapes, n=1)
                 remedy = f"did you mean {near[0]!r}?" if near else f"the features are {listed(shapes)}"
-                yield Fault(f"model.{key}", repr(name), "it must name features of this run", remedy)
+                yield Fault(f"model.{key}", repr(name), "this run has no such feature", remedy)
 
 
 def unused_features(kind: str, named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:
@@ -128,7 +128,7 @@ def unused_features(kind: str, named: Mapping[str, Sequence[str]], shapes: Shape
     *keys, last = (f"model.{key}" for key in named)
     for name in shapes:
         if name not in used:
-            rule = f"every feature must be used, and {kind} uses only those that it names"
+            rule = f"every feature must be used, but {kind} uses only those that its settings name"
             remedy = f"add {name!r} to {', '.join(keys)} or {last}, or remove the feature"
             yield Fault(f"features.{name}", "unused", rule, remedy)
 
@@ -152,7 +152,7 @@ def vector_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
     dims = {name: shape[-1] for name, shape in shapes.items()}
     if len(set(dims.values())) > 1:
         found = ", ".join(f"{name} {dim}" for name, dim in dims.items())
-        yield Fault("model", kind, f"the vectors it multiplies must have one dim, but have {found}")
+        yield Fault("model", kind, f"the vectors that it multiplies must have the same dim, but they have {found}")
 
 
 def sequence_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
@@ -160,7 +160,7 @@ def sequence_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
     for name, shape in shapes.items():
         if len(shape) != 1:
             rule = f"{kind} takes one vector per feature"
-            remedy = f"set features.{name}.max_sequence_length to 0 and leave output_shape unset, or take model=mlp"
+            remedy = f"set features.{name}.max_sequence_length to 0 and leave output_shape unset, or choose model=mlp"
             yield Fault(f"features.{name}", f"a sequence of shape {shape_text(shape)}", rule, remedy)
 
 
@@ -217,7 +217,7 @@ class CustomLoss(NamedCode):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task whose loss compares candidates."""
         if spec.task.labels is None:
-            rule = f"it takes the labels and logits of examples, and task {spec.task} compares candidates"
+            rule = f"it takes labels and logits of examples, but task {spec.task} compares candidates"
             yield Fault(scope.path, self.kind, rule, f"choose {spec.task.losses}")
 
 

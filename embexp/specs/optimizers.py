@@ -73,9 +73,9 @@ class PiecewiseSchedule(_Warm):
     @model_validator(mode="after")
     def _shape(self) -> PiecewiseSchedule:
         if len(self.values) != len(self.boundaries) + 1:
-            raise broken("values must have one number more than boundaries", "boundaries", "values")
+            raise broken("values must have one more number than boundaries", "boundaries", "values")
         if list(self.boundaries) != sorted(set(self.boundaries)):
-            raise broken("boundaries must rise strictly", "boundaries")
+            raise broken("boundaries must be strictly increasing", "boundaries")
         return self
 
 
@@ -145,26 +145,28 @@ class _TableOptimizer(Choice):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """What a TPU, which has its own rules, does not do; decay by epoch where negatives are looked up, too."""
         if self.decays_per_epoch and spec.task.labels is None:
-            rule = f"task {spec.task} looks rows up as negatives too, so that data does not tell how often"
+            rule = (
+                f"task {spec.task} also looks rows up as negatives, so the data doesn't say how often each is looked up"
+            )
             value = str(self.weight_decay_per)
             yield CombinationFault(f"{scope.path}.weight_decay_per", value, rule, "set it to touch")
         if not spec.strategy.own_memory:
             return
         if self.tensorflow is None:
-            rule = "a TPU moves the rows of tables by the rules that it has"
+            rule = "a TPU can't update tables with this optimizer"
             yield CombinationFault(scope.path, self.kind, rule, "choose another optimizer or another strategy")
         if self.decays_per_epoch:
-            rule = "a TPU decays a row in each step that looks it up"
+            rule = "a TPU decays a row at every step that looks it up"
             value = str(self.weight_decay_per)
             yield CombinationFault(
                 f"{scope.path}.weight_decay_per", value, rule, "choose optimizer=adagrad, or strategy=cpu"
             )
         if self.clipnorm is not None:
-            rule = "a TPU clips each element of a gradient, not the norm of a row's"
+            rule = "a TPU clips each element of a gradient, not the norm of a row's gradient gradient"
             yield CombinationFault(f"{scope.path}.clipnorm", f"{self.clipnorm:g}", rule, "set clipvalue instead")
         if spec.strategy.sparse_cores_wanted:
             for setting, value in self.beyond_sparse_cores.items():
-                rule = "TPUEmbeddingV2 of TensorFlow, which moves rows on SparseCores, has no such setting"
+                rule = "TensorFlow's TPUEmbeddingV2, which updates rows on SparseCores, has no such setting"
                 unset = {"weight_decay_factor": "set it to 0", "lazy_adam": "set it to true"}
                 remedy = f"{unset.get(setting, 'set it to null')}, or set strategy=cpu"
                 yield CombinationFault(f"{scope.path}.{setting}", value, rule, remedy)

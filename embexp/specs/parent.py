@@ -62,11 +62,11 @@ class Parent(Spec):
             return
         yield from _no_replay(self, spec, scope)
         if isinstance(self.gone, Gone) and spec.data.token_rules is None:
-            rule = f"the rows of data={spec.data.kind} stay: only those of columns and texts go"
+            rule = f"rows of data={spec.data.kind} can't be dropped: only columns and texts support that"
             yield Fault(f"{scope.path}.gone", f"after {self.gone.after}", rule, "set it to keep")
         top = spec.pretrained
         if not isinstance(top, Checkpoint) or top.path != self.path:
-            rule = "a run that goes on from another one takes its rows and its dense part from there"
+            rule = "a run that continues another one takes its rows and its dense part from it"
             remedy = f"choose pretrained=checkpoint pretrained.path={self.path}, or run embexp continue {self.path}"
             yield Fault(f"{scope.path}.path", repr(self.path), rule, remedy)
 
@@ -75,7 +75,7 @@ def _no_replay(parent: Parent, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
     """Earlier examples, where ids have weights."""
     weighted = [name for name, each in spec.features.items() if each.weights is not None]
     if parent.replay and weighted:
-        rule = f"earlier examples are mixed in without weights of ids, which feature {weighted[0]} has"
+        rule = f"earlier examples are mixed in without id weights, but feature {weighted[0]} has weights"
         yield Fault(f"{scope.path}.replay", str(parent.replay), rule, "set it to 0")
 
 

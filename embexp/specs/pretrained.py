@@ -309,37 +309,37 @@ def _no_deviation(setting: _Matrix, spec: RunSpec, scope: Scope) -> Iterator[Fau
     constant = [name for name in scope.tables if spec.tables[name].initializer.kind == "constant"]
     for place, step in enumerate(setting.transform):
         if isinstance(step, Scale) and step.std is None and constant:
-            rule = f"null is the deviation of the table's initializer, and that of {constant[0]} is constant"
+            rule = f"null means the initializer's standard deviation, but the initializer of {constant[0]} is constant"
             remedy = "write {scale: {std: 0.05}}, or choose another initializer"
             yield Fault(f"{scope.path}.transform.{place}.std", "null", rule, remedy)
 
 
 def _composed(setting: Checkpoint, scope: Scope) -> Iterator[Fault]:
     if setting.missing.composed:
-        rule = "they are made of rows of a file, and this is a checkpoint"
-        yield Fault(f"{scope.path}.missing", repr(setting.missing.value), rule, "choose another, such as sampled")
+        rule = "such rows are composed from rows of a file, but this is a checkpoint"
+        yield Fault(f"{scope.path}.missing", repr(setting.missing.value), rule, "choose another value, such as sampled")
 
 
 def _neighbours(setting: _Matrix, scope: Scope) -> Iterator[Fault]:
     wanted, given = setting.missing is MissingRows.NEIGHBOURS, setting.missing_neighbours
     if wanted and given is None:
-        rule = "missing is neighbours, which are in a file"
+        rule = "missing=neighbours reads the neighbours from a file"
         remedy = f"set {scope.path}.missing_neighbours=FILE, with a token, a tab and a related token per line"
         yield Fault(f"{scope.path}.missing_neighbours", "null", rule, remedy)
     if given is not None and not wanted:
-        rule = f"it is read with missing=neighbours, and missing is {setting.missing}"
+        rule = f"it is read only with missing=neighbours, but missing is {setting.missing}"
         yield Fault(f"{scope.path}.missing_neighbours", repr(given), rule, f"set {scope.path}.missing=neighbours")
 
 
 def _nothing_fitted(setting: _Matrix, scope: Scope) -> Iterator[Fault]:
     if setting.fit is not Fit.FILE and not any(step.required() is not Needs.NOTHING for step in setting.transform):
-        rule = "it is about steps that are fitted, and transform has none of these"
+        rule = "it applies only to fitted steps, but transform has none"
         yield Fault(f"{scope.path}.fit", repr(setting.fit.value), rule, "leave it out")
 
 
 def _one_file(setting: File, scope: Scope) -> Iterator[Fault]:
     if setting.join is not Join.PREFERENCE and not setting.others:
-        rule = f"it is about several files, and {scope.path}.others names none"
+        rule = f"it applies only to several files, but {scope.path}.others names none"
         yield Fault(f"{scope.path}.join", repr(setting.join.value), rule, f"set {scope.path}.others=[FILE]")
 
 
@@ -349,8 +349,11 @@ def _other_vocabulary(setting: File, spec: RunSpec, scope: Scope) -> Iterator[Fa
     if setting.vocabulary is Rows.DATA:
         return
     if len(scope.tables) > 1:
-        rule = f"the tokens of one file are rows of one table, and {', '.join(scope.tables)} take theirs from it"
-        yield Fault(path, value, rule, "choose pretrained@tables.NAME.pretrained=file for the table")
+        rule = (
+            f"the tokens of a file can be the rows of one table only, but {', '.join(scope.tables)} all take "
+            f"theirs from it"
+        )
+        yield Fault(path, value, rule, "choose pretrained@tables.NAME.pretrained=file for that table")
     if spec.data.token_rules is None:
         yield Fault(path, value, f"data={spec.data.kind} has its own vocabularies", "leave it at data")
     for name in scope.tables:
@@ -358,13 +361,19 @@ def _other_vocabulary(setting: File, spec: RunSpec, scope: Scope) -> Iterator[Fa
         for key in ("path", "hash_buckets"):
             if key in own:
                 yield Fault(
-                    path, value, f"tables.{name}.vocabulary.{key} says which rows there are", "remove one of the two"
+                    path,
+                    value,
+                    f"tables.{name}.vocabulary.{key} already decides which rows there are",
+                    "remove one of the two",
                 )
 
 
 def _table_of_all(setting: Checkpoint, scope: Scope) -> Iterator[Fault]:
     if setting.table is not None and not scope.own:
-        rule = "each table restores the rows of the table of the same name; only a table's own setting may name another"
+        rule = (
+            "each table restores the rows of the table with the same name; only a table's own setting may "
+            "name another one"
+        )
         remedy = "leave it null, and choose pretrained@tables.NAME.pretrained=checkpoint for the table"
         yield Fault(f"{scope.path}.table", repr(setting.table), rule, remedy)
 
@@ -374,6 +383,6 @@ def _second_dense_part(setting: Checkpoint, spec: RunSpec, scope: Scope) -> Iter
     settings = spec.dense_from()
     first, taken = next(iter(settings.items()), (scope.path, setting))
     if scope.path in settings and setting.path != taken.path:
-        rule = f"the dense part is restored from one checkpoint, and {first} restores it from {taken.path}"
-        remedy = f"set {scope.path}.dense=false, or {first}.dense=false"
+        rule = f"the dense part is restored from one checkpoint only, but {first} already restores it from {taken.path}"
+        remedy = f"set {scope.path}.dense=false or {first}.dense=false"
         yield CombinationFault(f"{scope.path}.dense", "true", rule, remedy)

@@ -88,12 +88,12 @@ class VariableRead(Spec):
 
 
 class RunSpec(Spec):
-    """All settings of the user. What depends on the data is settled by `embexp.runs.prepare`."""
+    """All settings of the user. `embexp.runs.prepare` settles what depends on the data."""
 
     name: str
-    """Name of the experiment, for people."""
+    """Name of the experiment, shown to people."""
     fields: tuple[Annotated[str, Field(pattern=FUNCTION)], ...] = Field(default=(), exclude_if=lambda given: not given)
-    """Paths of fields that no installed package brings, see `embexp.fields`."""
+    """Paths of fields that no installed package provides; see `embexp.fields`."""
     resolvers: dict[
         Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=200)],
         Annotated[str, Field(pattern=FUNCTION)],
@@ -101,7 +101,7 @@ class RunSpec(Spec):
     """Functions of the user that made values of the config, by the name of their interpolation. The spec has these
     values, and calls nothing again."""
     environment: dict[str, VariableRead] = Field(default_factory=dict, exclude_if=lambda given: not given)
-    """Environment variables that values of the config came from. Not for the user: composing notes it."""
+    """Environment variables that values of the config came from. Composing fills it in; users don't set it."""
     task: Task
     seed: Seed = 0
     data: Data
@@ -123,12 +123,12 @@ class RunSpec(Spec):
             claims.nested, json_schema_input_type=dict[str, dict[str, Expected | None] | Expected | None] | None
         ),
     ] = Field(default_factory=dict, exclude_if=lambda given: not given)
-    """What is claimed of the results, by split and metric."""
+    """Expected results, by split and metric."""
     recommendation: Recommendation = Field(default_factory=lambda: Recommendation.model_construct())
     optimizer: TableOptimizer
     dense_optimizer: DenseOptimizer
     parent: Parent = Field(default_factory=Parent, exclude_if=is_absent)
-    """The run that this one goes on from."""
+    """The run that this one continues."""
     pretrained: Pretrained = NoPretrained.model_construct()
     init: Init = Assign.model_construct()
     freeze: Freeze = NoFreeze.model_construct()
@@ -142,7 +142,7 @@ class RunSpec(Spec):
     study: Study = NoStudy.model_construct()
     sweep: Sweep = Sweep.model_construct()
     seeds: JobCount = 1
-    """Seeds with which a sweep repeats each setting."""
+    """Number of seeds with which a sweep repeats each setting."""
 
     @property
     def standardizes_labels(self) -> bool:
@@ -374,33 +374,33 @@ def _fields(spec: RunSpec) -> Iterator[Fault]:
     """Fields that a config names where they can't be read, and one that it uses and does not name."""
     known = {origin.path for origin in fields.origins()}
     for path in (path for path in spec.fields if path not in known):
-        rule = "fields is read before a config is composed: it can neither be swept nor be an interpolation"
+        rule = "fields is read before the config is composed, so it can't be swept or set by an interpolation"
         yield Fault("fields", repr(path), rule, f"add fields=[{path}] to the command line")
     for key, origin in brought(spec):
         if origin.is_own and not origin.installed and origin.path not in spec.fields:
-            rule = f"it is of {origin}, which fields does not name"
+            rule = f"it comes from {origin}, which fields does not list"
             yield Fault(key, repr(origin.field.name), rule, f"set fields=[{','.join([*spec.fields, origin.path])}]")
 
 
 def _no_predictions(spec: RunSpec) -> Iterator[Fault]:
     own = [name for name, metric in spec.metrics.items() if metric.function is not None]
     if own and spec.task.labels is None:
-        rule = f"they compare labels with predictions, and the metrics of task {spec.task} are about lists"
-        yield Fault("metrics", ", ".join(own), rule, "leave them out")
+        rule = f"they compare labels with predictions, but the metrics of task {spec.task} judge lists"
+        yield Fault("metrics", ", ".join(own), rule, "remove them")
 
 
 def _several_labels(spec: RunSpec) -> Iterator[Fault]:
     """Weights, where examples have several labels, and a task that takes one."""
     if not getattr(spec.data, "further_labels", ()):
         return
-    rule = "examples with several labels have no weights"
+    rule = "examples with several labels can't have weights"
     if (weight := getattr(spec.data, "weight", None)) is not None:
         yield Fault("data.weight", repr(weight), rule, "remove it")
     if spec.train.class_weights is not None:
         yield Fault("train.class_weights", str(spec.train.class_weights), rule, "remove it")
     if spec.task.outputs(0) == 1:
-        rule = f"task {spec.task} takes one label, and it has several"
-        yield Fault("data.kind", spec.data.kind, rule, "choose a task of several labels, or another source")
+        rule = f"task {spec.task} takes one label, but this source has several"
+        yield Fault("data.kind", spec.data.kind, rule, "choose a task with several labels, or another source")
 
 
 def _no_metric(spec: RunSpec, name: str) -> Iterator[Fault]:
@@ -412,16 +412,18 @@ def _no_metric(spec: RunSpec, name: str) -> Iterator[Fault]:
         rule = f"the metrics of task {spec.task} are {', '.join(known)}"
         remedy = f"did you mean {near[0]!r}?" if near else f"your own needs {path}.function=module:function"
         if others:
-            rule, remedy = f"{rule}; it is a metric of {' and '.join(others)}", "leave it out"
+            rule, remedy = f"{rule}; this is a metric of {' and '.join(others)}", "leave it out"
         yield Fault(path, repr(name), rule, remedy)
     elif metric.function is None and tasks.is_grouped(name):
         columns = {spec.column_of(each): each for each in spec.features}
         names = ", ".join(columns)
         if metric.by is None:
-            yield Fault(f"{path}.by", "null", "it is a mean over groups", f"name their column: {names}")
+            yield Fault(
+                f"{path}.by", "null", "the metric is a mean over groups", f"name the column of the groups: {names}"
+            )
         elif metric.by not in columns or spec.features[columns[metric.by]].buckets.given:
             near = difflib.get_close_matches(metric.by, columns, n=1)
-            rule = f"groups are values of a column that a feature reads as ids: {names}"
+            rule = f"groups must be values of a column that a feature reads as ids: {names}"
             yield Fault(f"{path}.by", repr(metric.by), rule, f"did you mean {near[0]!r}?" if near else "name one")
     elif metric.by is not None:
         yield Fault(f"{path}.by", repr(metric.by), "only grouped_auc has groups", "remove it, or list grouped_auc")
@@ -452,7 +454,7 @@ def _unusable(origin: fields.Origin) -> str:
     light = "tensorflow" not in sys.modules
     if (rule := _wrong_name(origin)) or not light or "tensorflow" not in sys.modules:
         return rule
-    return "its tasks, choices or settings import TensorFlow: import it only in what they name by a path"
+    return "its tasks, choices or settings import TensorFlow: import it only in modules that they name by a path"
 
 
 def _wrong_name(origin: fields.Origin) -> str:
@@ -462,18 +464,18 @@ def _wrong_name(origin: fields.Origin) -> str:
     for group, names in core.items():
         for name, path in getattr(origin.field, group).items():
             if name in names:
-                return f"{group} has {name!r}, which is a name of embexp"
+                return f"{group} has {name!r}, a name that embexp already uses"
             try:
                 found = fields.imported(path)
             except Exception as error:
-                return f"{group}[{name!r}] is {path!r}, and {fields.raised(error)}"
+                return f"{group}[{name!r}] is {path!r}, but {fields.raised(error)}"
             kind = {"tasks": Task, "settings": Spec}.get(group, Choice)
             known = isinstance(found, Task) if kind is Task else isinstance(found, type) and issubclass(found, kind)
             if not known:
-                return f"{group}[{name!r}] is {path!r}, which is no {kind.__name__}"
+                return f"{group}[{name!r}] is {path!r}, which is not a {kind.__name__}"
             own = str(found) if group == "tasks" else found.model_fields["kind"].default if kind is Choice else name
             if own != name:
-                return f"{group}[{name!r}] is {path!r}, whose name is {own!r}"
+                return f"{group}[{name!r}] is {path!r}, but that object's name is {own!r}"
     return ""
 
 
@@ -527,8 +529,8 @@ def not_allowed(record: object, names: Mapping[str, str]) -> str:
     """
     options = " ".join(f"--allow-code {each}" for each in names)
     return (
-        f"{record} names code to run, {', '.join(names)} ({', '.join(dict.fromkeys(names.values()))}): look at it, and"
-        f" allow it by {options}, in Python by allow_code={list(names)}"
+        f"{record} names code to run: {', '.join(names)} ({', '.join(dict.fromkeys(names.values()))}). Read "
+        f"that code; to allow it, add {options}, or in Python allow_code={list(names)}"
     )
 
 
@@ -593,8 +595,9 @@ def doubtful_settings(spec: RunSpec) -> list[str]:
         random = [name for name in scope.tables if isinstance(spec.pretrained_of(name), NoPretrained)]
         if isinstance(freeze, FreezeTable) and freeze.random is None and random:
             lines.append(
-                f"{summarize_names([f'tables.{name}' for name in random])}: frozen but not pretrained: random"
-                f" initial values never change; if that is intended, choose {scope.choosing('freeze', 'random_table')}"
+                f"{summarize_names([f'tables.{name}' for name in random])}: frozen but not pretrained, so the "
+                f"random initial values never change; if you want that, choose "
+                f"{scope.choosing('freeze', 'random_table')}"
             )
     return lines
 

@@ -62,8 +62,8 @@ class EarlyStopping(Spec):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Early stopping without a validation split."""
         if self.patience is not None and not getattr(spec.data, "validates", True):
-            rule = "early stopping watches the validation split, and data.split.validation is 0"
-            remedy = "set data.split.validation above 0, or patience to null"
+            rule = "early stopping needs a validation split, but data.split.validation is 0"
+            remedy = "set data.split.validation above 0, or set patience to null"
             yield Fault(f"{scope.path}.patience", str(self.patience), rule, remedy)
 
 
@@ -91,13 +91,13 @@ class Train(Spec):
 
     def _no_classes(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         if self.class_weights is not None and not spec.task.has_classes:
-            rule = f"it weighs classes, and task {spec.task} has none"
+            rule = f"it weights classes, but task {spec.task} has none"
             yield Fault(f"{scope.path}.class_weights", str(self.class_weights), rule, "leave it null")
 
     @model_validator(mode="after")
     def _ends(self) -> Train:
         if self.steps is None and self.epochs is None:
-            rule = "neither steps nor epochs is set, so the training would never end"
+            rule = "neither steps nor epochs is set, so training would never end"
             raise broken(rule, "steps", "epochs", such_as="epochs=10")
         return self
 
@@ -105,7 +105,7 @@ class Train(Spec):
 def _nothing_to_weigh(spec: RunSpec) -> Iterator[Fault]:
     weight = getattr(spec.data, "weight", None)
     if weight is not None and spec.task.labels is None:
-        rule = f"it weighs examples with labels, and task {spec.task} compares items"
+        rule = f"it weights labelled examples, but task {spec.task} compares items"
         yield Fault("data.weight", repr(weight), rule, "leave it null")
 
 
@@ -256,28 +256,28 @@ class Checkpointing(Spec):
         for name in ("every_steps", "every_minutes", "incremental"):
             value = getattr(self, name)
             if value is not None and not self.during_training:
-                rule = f"it has no effect, as checkpoint.save is {self.save.value}"
-                yield Fault(f"{scope.path}.{name}", str(value), rule, "set it to null, or checkpoint.save=training")
+                rule = f"it has no effect because checkpoint.save is {self.save.value}"
+                yield Fault(f"{scope.path}.{name}", str(value), rule, "set it to null, or set checkpoint.save=training")
         if self.keep_best and self.save is Save.NEVER:
-            rule = "there is no checkpoint to keep, as checkpoint.save is never"
-            yield Fault(f"{scope.path}.keep_best", "true", rule, "set it to false, or checkpoint.save=training")
+            rule = "there is no checkpoint to keep because checkpoint.save is never"
+            yield Fault(f"{scope.path}.keep_best", "true", rule, "set it to false, or set checkpoint.save=training")
 
     def _not_incremental(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         if self.incremental is None:
             return
         path = f"{scope.path}.incremental"
         if self.kind is CheckpointKind.NAME:
-            rule = "programs that match by name know nothing of incremental checkpoints"
-            yield Fault(path, str(self.incremental), rule, "set it to null, or checkpoint.kind=object")
+            rule = "programs that match variables by name can't read incremental checkpoints"
+            yield Fault(path, str(self.incremental), rule, "set it to null, or set checkpoint.kind=object")
         runtime = spec.executing_runtime
         if runtime in (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR):
-            rule = f"the runtime {runtime} writes whole checkpoints only"
-            yield Fault(path, str(self.incremental), rule, "set it to null, or runtime=function")
+            rule = f"runtime {runtime} writes only full checkpoints"
+            yield Fault(path, str(self.incremental), rule, "set it to null, or set runtime=function")
 
     def _no_best(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         if self.keep_best and not getattr(spec.data, "validates", True):
-            rule = "the best evaluation is that of the validation split, and data.split.validation is 0"
-            remedy = "set data.split.validation above 0, or keep_best to false"
+            rule = "the best evaluation is chosen on the validation split, but data.split.validation is 0"
+            remedy = "set data.split.validation above 0, or set keep_best to false"
             yield Fault(f"{scope.path}.keep_best", "true", rule, remedy)
 
 
@@ -300,13 +300,13 @@ class Restoring(Spec):
             renamed = ", ".join(f"{key}: {name}" for key, name in self.rename.items())
             for name, value in (("only", f"[{', '.join(self.only or ())}]"), ("rename", f"{{{renamed}}}")):
                 if getattr(self, name):
-                    rule = "it has no effect, as restore.path is null"
+                    rule = "it has no effect because restore.path is null"
                     yield Fault(f"{scope.path}.{name}", value, rule, "set restore.path to a checkpoint")
 
     def _not_in_estimators(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         if self.path is not None and spec.executing_runtime is RuntimeKind.ESTIMATOR:
             rule = "an Estimator restores only its own checkpoints"
-            remedy = "choose runtime=session, or runtime=function"
+            remedy = "choose runtime=session or runtime=function"
             yield CombinationFault(f"{scope.path}.path", repr(self.path), rule, remedy)
 
 

@@ -272,13 +272,19 @@ class TPUSimulator(_OwnMemory):
     @model_validator(mode="after")
     def _divides(self) -> TPUSimulator:
         if self.cores % self.hosts:
-            rule = f"hosts have the same number of cores, and {self.hosts} hosts can't share {self.cores} cores equally"
+            rule = (
+                f"every host has the same number of cores, but {self.hosts} hosts can't share {self.cores} "
+                f"cores equally"
+            )
             raise broken(rule, "cores", "hosts")
         if self.sparse_cores not in (1, 2, MOST_CORES):
-            rule = f"TensorFlow takes 1, 2 or 4 SparseCores of a chip, and not {self.sparse_cores}"
+            rule = f"TensorFlow supports 1, 2 or 4 SparseCores per chip, not {self.sparse_cores}"
             raise broken(rule, "sparse_cores")
         if self.sparse_cores_wanted and self.cores & (self.cores - 1):
-            rule = f"the number of all SparseCores must be a power of two, so {self.cores} cores can't have some each"
+            rule = (
+                f"the total number of SparseCores must be a power of two, so with SparseCores cores can't be "
+                f"{self.cores}"
+            )
             raise broken(rule, "cores")
         return self
 
@@ -329,12 +335,12 @@ class MultiWorker(_Threads):
     @model_validator(mode="after")
     def _consistent(self) -> MultiWorker:
         if self.block_rows & (self.block_rows - 1):
-            raise broken(f"block_rows is a power of two, and {self.block_rows} is none: set 16 or 32", "block_rows")
+            raise broken(f"block_rows must be a power of two, and {self.block_rows} is not: set 16 or 32", "block_rows")
         for address in self.addresses or ():
             if not _ADDRESS.fullmatch(address):
-                raise broken(f"an address is host:port, such as node1:2222, and {address!r} is none", "addresses")
+                raise broken(f"an address is host:port, such as node1:2222, but this one is {address!r}", "addresses")
         if self.addresses is not None and len(self.addresses) != self.workers:
-            rule = f"there are {len(self.addresses)} addresses for {self.workers} workers: name one for each"
+            rule = f"there are {len(self.addresses)} addresses for {self.workers} workers: give one address per worker"
             raise broken(rule, "workers", "addresses")
         return self
 
@@ -369,8 +375,8 @@ def _counted(count: int, what: str) -> str:
 def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
     runtime = spec.executing_runtime
     if runtime in (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR):
-        rule = f"it works with strategy cpu or one gpu, and the strategy is {strategy}"
-        remedy = "set strategy=cpu, or runtime=function with an init method that works there (init=assign)"
+        rule = f"it works only with strategy cpu or a single GPU, but the strategy is {strategy}"
+        remedy = "set strategy=cpu, or set runtime=function and an init method that works there (init=assign)"
         yield CombinationFault("runtime", runtime.value, rule, remedy)
 
 
@@ -382,7 +388,7 @@ def _every_candidate(spec: RunSpec) -> Iterator[CombinationFault]:
             by_setting.setdefault(compared, []).append(feature)
     for compared, features in by_setting.items():
         if lacking := _not_mirrored(spec, features):
-            rule = f"a step then compares all {compared.every}, and each worker has only some of their rows"
+            rule = f"a step would compare all {compared.every}, but each worker has only some of their rows"
             remedy = f"set {lacking}, or {compared.remedy}"
             yield CombinationFault(compared.path, compared.value, rule, remedy)
 
@@ -396,7 +402,7 @@ def _not_mirrored(spec: RunSpec, features: Iterable[str]) -> str:
 
 def _one_run(spec: RunSpec) -> Iterator[CombinationFault]:
     if spec.study.kind != "none":
-        rule = "workers share one run, and a study has several in one process"
+        rule = "workers share a single run, but a study makes several runs in one process"
         yield CombinationFault("study", spec.study.kind, rule, f"set study=none, or {_ELSEWHERE}")
 
 
@@ -406,7 +412,7 @@ def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored | MultiWorker) -> It
         return
     rule = f"the {replicas} replicas of strategy {strategy.kind} share each batch"
     if batch < replicas:
-        each = f"{rule}, and each needs an example"
+        each = f"{rule}, and each needs at least one example"
         yield CombinationFault("train.batch_size", str(batch), each, f"set it to {replicas} or more")
 
     def of_feature(name: str) -> Iterator[CombinationFault]:
@@ -434,7 +440,7 @@ def _candidates(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFaul
     for compared in spec.task.compared(spec).values():
         if compared.made and not compared.every:
             requires = f"strategy {strategy.kind} requires batches of the same shape as in training"
-            rule = f"an evaluation compares all rows, and {requires}"
+            rule = f"an evaluation compares all rows, but {requires}"
             remedy = f"set {compared.path}=null to train with all of them, or {_ELSEWHERE}"
             yield CombinationFault(compared.path, compared.value, rule, remedy)
 
@@ -444,9 +450,9 @@ def _batches(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     if parts is not None and batch % parts:
         near = max(1, round(batch / parts)) * parts
         cores = f"the {parts} {'SparseCores' if strategy.sparse_cores_wanted else 'cores'} of strategy {strategy.kind}"
-        rule = f"{cores} share each batch equally, and it is not divisible by {parts}"
+        rule = f"{cores} share each batch equally, but it is not divisible by {parts}"
         setting = "strategy.sparse_cores" if strategy.sparse_cores_wanted else "strategy.cores"
-        remedy = f"set it to {near}, or {setting} to a number that divides it"
+        remedy = f"set it to {near}, or {setting} to a divisor of it"
         yield CombinationFault("train.batch_size", str(batch), rule, remedy)
 
 
@@ -456,8 +462,8 @@ def _limits(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
         for name, limit in asdict(strategy.limits).items():
             if limit is not None:
                 of = strategy.embedding_feature.value
-                rule = f"only SparseCores (V2) have a limit of ids, and strategy.embedding_feature is {of}"
-                remedy = "set it to null, or strategy.embedding_feature=V2"
+                rule = f"only SparseCores (V2) limit the number of ids, but strategy.embedding_feature is {of}"
+                remedy = "set it to null, or set strategy.embedding_feature=V2"
                 yield CombinationFault(f"strategy.{name}", str(limit), rule, remedy)
 
 
@@ -467,7 +473,7 @@ def _layout(spec: RunSpec, strategy: _OwnMemory, name: str) -> Iterator[Combinat
         rule = f"{_where(strategy)}, not in a file"
         yield CombinationFault(f"tables.{name}.storage", repr(table.storage.value), rule, "leave it auto")
     if table.storage is Storage.VARIABLE and not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable):
-        rule = f"strategy {strategy.kind} stores frozen rows separately, as a TPU updates all rows of its tables"
+        rule = f"strategy {strategy.kind} stores frozen rows separately, because a TPU updates all rows of its tables"
         yield CombinationFault(f"tables.{name}.storage", repr(table.storage.value), rule, "leave it auto")
 
 
@@ -475,7 +481,7 @@ def _mapped(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     for scope, init in spec.settings_of("init"):
         taken = any(known_or(None, partial(spec.init_of, name)) is init for name in scope.tables)
         if isinstance(init, MemoryMap) and taken:
-            rule = f"{_where(strategy)}, and no row can stay in its file"
+            rule = f"{_where(strategy)}, so no row can stay in its file"
             remedy = f"choose {scope.choosing('init', 'assign')}, or {_ELSEWHERE}"
             yield CombinationFault(scope.path, "memory_map", rule, remedy)
 
@@ -493,11 +499,14 @@ def _schedules(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault
 
 def _schedule(freeze: FreezeSchedule, path: str, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     if len(freeze.phases) > 1:
-        why, value = f"with strategy {strategy.kind} a row is trainable or frozen throughout", len(freeze.phases)
-        yield CombinationFault(f"{path}.phases", f"{value} phases", why, f"leave one phase, or {_ELSEWHERE}")
+        why, value = (
+            f"with strategy {strategy.kind}, a row is either trainable or frozen for the whole run",
+            len(freeze.phases),
+        )
+        yield CombinationFault(f"{path}.phases", f"{value} phases", why, f"keep one phase only, or {_ELSEWHERE}")
     for number, rule in enumerate(freeze.phases[0].rules):
         if rule.multiplier not in (0.0, 1.0):
-            why = f"with strategy {strategy.kind} all trainable rows of a table have the same learning rate"
-            remedy = f"set it to 0 to freeze the rows, or to 1, or {_ELSEWHERE}"
+            why = f"with strategy {strategy.kind}, all trainable rows of a table have the same learning rate"
+            remedy = f"set it to 0 to freeze the rows, set it to 1, or {_ELSEWHERE}"
             place = f"{path}.phases.0.rules.{number}.multiplier"
             yield CombinationFault(place, f"{rule.multiplier:g}", why, remedy)

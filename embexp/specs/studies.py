@@ -33,14 +33,14 @@ class StudyChoice(Choice):
 
     kind: str
     descriptions: ClassVar[Mapping[str, str]] = {}
-    """What each run is, by its name, which is also that of its folder; in order."""
+    """What each run is, in order, by its name, which is also the name of its folder."""
 
     def description(self, name: str) -> str:
         """What a run is, by its name."""
         return self.descriptions[name]
 
     def base_of(self, name: str) -> str | None:
-        """The run from whose checkpoint a run starts; None: from none."""
+        """The run whose checkpoint a run starts from; None: no checkpoint."""
         return None
 
     def runs(self, spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
@@ -106,7 +106,7 @@ class DailyStudy(StudyChoice):
 
     kind: Literal["daily"] = "daily"
     implementation = "embexp.runs.daily:STUDY"
-    retrain: Annotated[tuple[Literal["all", "last", "window"], ...], different("each way must be named once")] = (
+    retrain: Annotated[tuple[Literal["all", "last", "window"], ...], different("each way may be listed only once")] = (
         "all",
         "last",
     )
@@ -170,20 +170,23 @@ def _files(study: DailyStudy, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
     paths, given = getattr(spec.data, "paths", ()), getattr(spec.data, "given", None)
     if study.column is not None:
         if given or spec.data.kind not in _CUT:
-            rule = f"the files of {', '.join(_CUT)} can be cut by a column, not given splits or other data"
-            remedy = "set it to null, and data.path to a list of files"
+            rule = f"only files of {', '.join(_CUT)} without given splits can be cut by a column"
+            remedy = "set it to null, and set data.path to a list of files"
             yield Fault(f"{scope.path}.column", repr(study.column), rule, remedy)
         return
     if study.period is not None:
-        rule = "it is of the times in study.column, which is null"
+        rule = "it divides the times in study.column, which is null"
         yield Fault(f"{scope.path}.period", study.period.value, rule, "set study.column, or leave it null")
     if given or len(paths) < 3:
-        rule = "it trains on one file, tests on the next, and goes on: it needs a list of three or more, in their order"
+        rule = (
+            "the study trains on one file and tests on the next, again and again: it needs a list of at "
+            "least three files in order"
+        )
         yield Fault(
             "data.path",
             str(getattr(spec.data, "path", spec.data.kind)),
             rule,
-            "set data.path=[one,two,three], or study.column to a column",
+            "set data.path=[one,two,three], or set study.column to a column",
         )
 
 
@@ -219,7 +222,7 @@ def set_by_study(spec: RunSpec, name: str, without: type[Spec], rule: str) -> It
 def no_checkpoint(spec: RunSpec) -> Iterator[Fault]:
     """No checkpoint, where a study needs one."""
     if spec.checkpoint.save is Save.NEVER:
-        rule = "the study goes on from the checkpoint of its first run"
+        rule = "the study continues from the checkpoint of its first run"
         yield Fault("checkpoint.save", "never", rule, "set it to training or end, or set study=none")
 
 

@@ -181,7 +181,7 @@ class Table(Spec):
             ValueError: it is not settled.
         """
         if self.dim is None:
-            raise ValueError("the dim of this table is that of its pretrained file, which has not been read")
+            raise ValueError("the dim of this table comes from its pretrained file, which has not been read")
         return self.dim
 
     def vector_dim(self, dim: int) -> int:
@@ -281,7 +281,7 @@ def _unused(spec: RunSpec, name: str) -> Iterator[Fault]:
 
 def _open_dim(spec: RunSpec, name: str) -> Iterator[Fault]:
     if spec.tables[name].dim is None and isinstance(spec.pretrained_of(name), NoPretrained):
-        rule = "null means the dim of the pretrained file, and the table has no such file"
+        rule = "null means the dim of the pretrained file, but the table has no pretrained file"
         remedy = f"set a number, or choose pretrained@tables.{name}.pretrained=file"
         yield Fault(f"tables.{name}.dim", "null", rule, remedy)
 
@@ -292,23 +292,26 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         case Storage.SPLIT:
             freeze, init = spec.freeze_of(name), spec.init_of(name)
             if isinstance(freeze, NoFreeze | FreezeTable):
-                rule = f"a split table has frozen and trainable rows, and its freeze is {freeze.kind}"
+                rule = f"a split table needs both frozen and trainable rows, but its freeze is {freeze.kind}"
                 remedy = f"choose freeze@{choice}.freeze=rows"
             elif isinstance(init, MemoryMap) or not init.fills_parts:
-                rule = f"a split table needs init method assign, and its init method is {init.kind}"
+                rule = f"a split table needs init method assign, but its init method is {init.kind}"
                 remedy = f"choose init@{choice}.init=assign"
             elif spec.executing_runtime is RuntimeKind.ESTIMATOR:
-                rule, remedy = "the runtime estimator has no split tables", "set runtime=session"
+                rule, remedy = "runtime estimator does not support split tables", "set runtime=session"
             else:
                 return
         case Storage.MIRRORED if spec.strategy.kind != "multi_worker":
-            rule = f"each worker of a cluster holds such a table whole, and the strategy is {spec.strategy.kind}"
+            rule = (
+                f"mirrored means that each worker of a cluster holds the whole table, but the strategy is "
+                f"{spec.strategy.kind}"
+            )
             remedy = "set strategy=multi_worker"
         case Storage.VARIABLE if isinstance(table.init, MemoryMap):
             rule = "the table's own init is memory_map, which keeps it in a mapped file"
             remedy = f"choose init@{choice}.init=assign"
         case Storage.MEMORY_MAP if not isinstance(init := spec.init_of(name), MemoryMap):
-            rule = f"only init method memory_map keeps a table in a mapped file, and its init method is {init.kind}"
+            rule = f"only init method memory_map keeps a table in a mapped file, but its init method is {init.kind}"
             remedy = f"freeze the pretrained table and choose init@{choice}.init=memory_map"
         case _:
             return
@@ -321,10 +324,13 @@ def _reset(spec: RunSpec, name: str) -> Iterator[Fault]:
         return
     strategy, runtime, freeze = spec.strategy, spec.executing_runtime, spec.freeze_of(name)
     if spec.frozen(name) or isinstance(freeze, FreezeSchedule):
-        rule, remedy = f"its freeze is {freeze.kind}, and rows that are frozen stay as they are", "leave it null"
+        rule, remedy = f"frozen rows never change, and its freeze is {freeze.kind}", "leave it null"
         yield Fault(f"tables.{name}.reset", "epoch", rule, remedy)
     elif runtime is not RuntimeKind.FUNCTION:
-        rule, remedy = f"rows start again in runtime function, and this one is {runtime}", "set runtime=function"
+        rule, remedy = (
+            f"rows can be reset only in runtime function, but the runtime is {runtime}",
+            "set runtime=function",
+        )
         yield CombinationFault(f"tables.{name}.reset", "epoch", rule, remedy)
     elif strategy.own_memory:
         rule = f"strategy {strategy.kind} keeps rows where they can't be written between two steps"
@@ -352,7 +358,7 @@ def _eight_bits(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
     """Rows of int8 that are not frozen, or not those of a mapped file; and slots of int8."""
     table, choice = spec.tables[name], f"tables.{name}"
     if table.slot_dtype is RowType.INT8:
-        rule = "int8 is for rows that never move, and slots do"
+        rule = "int8 works only for values that never change, but slots change"
         yield CombinationFault(f"{choice}.slot_dtype", "int8", rule, "set bfloat16, or leave it float32")
     if table.dtype is not RowType.INT8:
         return
@@ -363,10 +369,10 @@ def _eight_bits(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         "it is not mapped": (isinstance(spec.init_of(name), MemoryMap), f"init@{choice}.init=memory_map"),
     }
     if lacking := {what: remedy for what, (there, remedy) in needed.items() if not there}:
-        rule = f"only a frozen table that stays in its mapped file may be int8, and {'; '.join(lacking)}"
+        rule = f"only a frozen table that stays in its mapped file may be int8, but {'; '.join(lacking)}"
         yield CombinationFault(f"{choice}.dtype", "int8", rule, f"choose {' '.join(lacking.values())}, or set bfloat16")
     elif isinstance(pretrained, File | Sample) and pretrained.non_finite is NonFinite.KEEP:
-        rule = f"int8 has no NaN and no infinity, and {spec.pretrained_path(name)}.non_finite is keep"
+        rule = f"int8 has no NaN and no infinity, but {spec.pretrained_path(name)}.non_finite is keep"
         yield CombinationFault(
             f"{choice}.dtype", "int8", rule, "set non_finite to error, zero or skip, or set bfloat16"
         )
@@ -374,7 +380,7 @@ def _eight_bits(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
 
 def list_rule(column: str, holds: str = "one id per example") -> str:
     """The rule for a setting of lists of ids on a column that holds none."""
-    return f"column {column!r} holds {holds}, and this setting is for columns that hold several"
+    return f"column {column!r} holds {holds}, but this setting applies only to columns that hold several"
 
 
 def _no_table(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
@@ -398,19 +404,24 @@ def _history(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
         remedy = f"did you mean {near[0]!r}?" if near and near[0] != name else "name the feature of the user"
         yield Fault(f"{path}.history_of", repr(name), "there is no other feature of that name", remedy)
     elif user.buckets.given or user.history_of is not None or user.max_sequence_length or user.weights is not None:
-        yield Fault(f"{path}.history_of", repr(name), "a user is one id of an example", "name a feature with one id")
+        yield Fault(
+            f"{path}.history_of",
+            repr(name),
+            "the user must be a single id per example",
+            "name a feature with a single id",
+        )
     for key, value in others.items():
         if value:
             rule = "a history has no order, weights or numbers; its ids are combined by the table's combiner"
             yield Fault(f"{path}.{key}", repr(value), rule, "remove it")
     if spec.strategy.own_memory:
-        rule = "histories differ in length without bound, and a TPU takes inputs of one size"
-        yield CombinationFault(f"{path}.history_of", repr(name), rule, "remove the feature, or take strategy=cpu")
+        rule = "histories may have any length, but a TPU takes inputs of a fixed size"
+        yield CombinationFault(f"{path}.history_of", repr(name), rule, "remove the feature, or choose strategy=cpu")
 
 
 def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:
     if feature.max_sequence_length and feature.weights is not None:
-        rule = f"a sequence has no weights, and max_sequence_length is {feature.max_sequence_length}"
+        rule = f"a sequence can't have weights, and max_sequence_length is {feature.max_sequence_length}"
         remedy = "remove the weights, or set max_sequence_length to 0 to combine the rows"
         yield Fault(f"{path}.weights", repr(feature.weights), rule, remedy)
 
@@ -420,26 +431,26 @@ def _one_id(feature: Feature, spec: RunSpec, name: str) -> Iterator[Fault]:
     if spec.data.holds_one_id(column):
         for key, value in feature.settings_of_lists().items():
             rule = list_rule(column)
-            remedy = "leave it out, or name a column that holds several (data.list_columns says which do in CSV files)"
+            remedy = "remove it, or name a column that holds several (in CSV files, data.list_columns lists them)"
             yield Fault(f"features.{name}.{key}", value, rule, remedy)
 
 
 def _weights_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
     shape = feature.output_shape
     if shape and not feature.max_sequence_length and feature.weights is not None and math.prod(shape[1:]) > 1:
-        rule = f"a sequence has no weights, and output_shape makes sequences of {math.prod(shape[1:])}"
+        rule = f"a sequence can't have weights, and output_shape makes sequences of length {math.prod(shape[1:])}"
         yield Fault(f"{path}.weights", repr(feature.weights), rule, "remove the weights or the output_shape")
 
 
 def _length_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
     length, shape = feature.max_sequence_length, feature.output_shape
     if shape and length and math.prod(shape[1:]) != length:
-        rule = f"after the batch it must have the {length} positions of max_sequence_length"
+        rule = f"after the batch size it must have the {length} positions of max_sequence_length"
         yield Fault(f"{path}.output_shape", str(list(shape)), rule, f"write [{shape[0]}, {length}], or remove it")
 
 
 def _batch_of_shape(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
     shape = feature.output_shape
     if shape and shape[0] != (batch := spec.train.batch_size):
-        rule = f"its first number is the batch, and train.batch_size is {batch}"
+        rule = f"its first number must be the batch size, but train.batch_size is {batch}"
         yield Fault(f"{path}.output_shape", str(list(shape)), rule, f"write {[batch, *shape[1:]]}, or remove it")

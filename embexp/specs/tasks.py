@@ -35,7 +35,7 @@ KNOWN = "known"
 
 
 class Direction(StrEnum):
-    """Which way a metric gets better."""
+    """Which way a metric improves."""
 
     LOWER = "lower"
     HIGHER = "higher"
@@ -43,23 +43,22 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of a split. Its functions return None where it is undefined.
+    """A metric of a split. Its functions return None if it is undefined.
 
     Attributes:
-        name: with `{k}` for a metric that is measured at several cutoffs.
-        value: `module:function` that computes it, of what the task's evaluation has, and of `k`; None: it is counted
+        name: name, with `{k}` for a metric that is measured at several cutoffs.
+        value: `module:function` that computes it from the results of the task's evaluation and `k`; None: it is counted
             over all users.
-        constant: the same of the best constant prediction, or a random order; None: there is none.
+        constant: the same for the best constant prediction or a random order; None: there is none.
         cutoffs: the values of k; None: those of the config.
-        unit: what its values are, on the axis of a plot; with `{k}`, and "" for its name.
-        headline: whether reports put it first, instead of the first of the task.
-        both_classes: whether it is undefined where all labels are equal.
-        listed: whether it is measured only where the config lists it under `metrics`.
+        unit: axis label in plots, with `{k}`; "": its name.
+        headline: whether reports put it first instead of the first metric of the task.
+        both_classes: whether it is undefined if all labels are equal.
+        listed: whether it is measured only if the config lists it under `metrics`.
         grouped: whether it is a mean over groups of examples, see `by` of `ChosenMetric`.
-        most: the best value of one that is best when it is highest; None: there is none.
+        most: the best possible value, if higher is better; None: there is none.
         test: `module:function` of an exact test of two models on the same rows, see `training.significance`. It takes
-            their labels, what the one and the other model gave for each, see `training.intervals.Outcomes`, and `k`;
-            "": there is none.
+            the labels, the outcomes of both models, see `training.intervals.Outcomes`, and `k`; "": there is none.
     """
 
     name: str
@@ -81,13 +80,13 @@ class Metric:
         return self.name.format(k="k")
 
     def is_named(self, name: str) -> bool:
-        """Whether a name is that of this metric, at any of its cutoffs."""
+        """Whether a name is this metric's, at any of its cutoffs."""
         at_cutoff = self.cutoffs is None and re.fullmatch(self.name.format(k="[1-9][0-9]*"), name)
         return bool(at_cutoff) or name in self.names
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its names, but for cutoffs of the config."""
+        """Its names, without those at cutoffs from the config."""
         return tuple(self.name.format(k=k) for k in self.cutoffs or (0,)) if self.cutoffs is not None else ()
 
 
@@ -103,16 +102,16 @@ class Labels(StrEnum):
 
 @dataclass(frozen=True)
 class Compared:
-    """What a step looks up of a feature beside the rows of its examples, as answers are compared with others.
+    """What a step looks up of a feature in addition to the rows of its examples, to compare answers with others.
 
     Attributes:
-        path: the setting that decides it.
-        every: what the rows of its table are, such as entities, if all are looked up; else "".
-        made: whether all of its ids are made for a batch, and examples have none.
+        path: the config path that decides it.
+        every: what the rows of its table are, such as entities, if all of them are looked up; otherwise "".
+        made: whether all of its ids are made for a batch, so that examples have none.
         remedy: how to look up fewer.
-        of_example: rows that are drawn for each example.
-        of_batch: rows that are drawn for a batch.
-        whole_batch: whether an example is compared with those of the whole batch.
+        of_example: number of rows drawn per example.
+        of_batch: number of rows drawn per batch.
+        whole_batch: whether an example is compared with the whole batch.
     """
 
     path: str
@@ -126,25 +125,26 @@ class Compared:
 
 
 class Task(str):
-    """What a model predicts. An instance is its own name, so that records hold that; there is one for each name.
+    """What a model predicts. An instance is a string, its own name, which records hold; there is one per name.
 
     Attributes:
-        described: what is predicted, how it is scored, and by which loss.
+        described: what is predicted, how it is scored, and the loss.
         metrics: in the order of reports. Early stopping watches the first by default.
-        labels: what labels are; None: the answer is one of several candidates.
-        of_interactions: whether each row of a file is an interaction, or each whose label reaches a threshold.
+        labels: the kind of labels; None: the answer is one of several candidates.
+        of_interactions: whether each row of a file, or each row whose label reaches a threshold, is an interaction.
         settings: the setting of the config that only this task reads; "": there is none.
-        cutoffs: lengths of lists at which it is measured unless the config has others.
+        cutoffs: list lengths at which it is measured, unless the config sets others.
         data: `module:function` that completes scanned data with what only this task needs, before TensorFlow is
             imported, see `embexp.runs.prepare`; "": nothing.
-        additions: `module:function` of what it adds to training batches, see `embexp.data.batches`; "": nothing.
+        additions: `module:function` that adds to training batches, see `embexp.data.batches`; "": nothing.
         loss: `module:function` that returns the loss that follows from task and model; "": none follows.
-        loss_unit: what that is, on the axis of a plot, where the loss is no metric.
-        losses: choices of the loss that it takes, for messages.
+        loss_unit: axis label of the loss in plots, if the loss is not a metric.
+        losses: choices of the loss that it supports, for messages.
         reference: `module:object` of the constant prediction that a model must beat, see `training.baseline`; "": none.
         serving: `module:function` that makes a served model, see `embexp.runs.serving`.
-        answers: id column, which no feature reads, whose rows are the labels, and the feature whose table has them.
-        takes_rows: whether a served model may be given the rows of its features, see `serving.row_model`.
+        answers: the id column whose rows are the labels, which no feature reads, and the feature whose table holds
+            them.
+        takes_rows: whether a served model may take the rows of its features, see `serving.row_model`.
         evaluator: `module:class` of its evaluation, see `embexp.runs.evaluations`.
     """
 
@@ -181,14 +181,14 @@ class Task(str):
 
     @property
     def has_classes(self) -> bool:
-        """Whether labels are classes, of which there may be two."""
+        """Whether labels are classes, two or more."""
         return self.labels in (Labels.BINARY, Labels.CLASS)
 
     def outputs(self, classes: int) -> int:
-        """Logits of an example.
+        """Number of logits per example.
 
         Args:
-            classes: how many classes the label has; 0: it has none.
+            classes: number of classes of the label; 0: none.
         """
         return max(1, classes) if self.labels is Labels.CLASS else 1
 
@@ -197,11 +197,11 @@ class Task(str):
         return self.cutoffs
 
     def recorded_cutoffs(self, settings: Mapping[str, Any]) -> tuple[int, ...]:
-        """The same by the settings of a recorded spec, by config path."""
+        """The same for a recorded spec, given as values by config path."""
         return self.cutoffs
 
     def compared(self, spec: RunSpec) -> dict[str, Compared]:
-        """What a step looks up beside its examples, by feature."""
+        """What a step looks up in addition to its examples, by feature."""
         return {}
 
     def further_features(self, spec: RunSpec, data: Any) -> dict[str, Feature]:
@@ -209,11 +209,11 @@ class Task(str):
         return {}
 
     def memory_lines(self, spec: RunSpec, data: Any) -> Iterator[str]:
-        """What `plan` says of the memory of steps and evaluations, where that is not that of batches alone."""
+        """What `plan` says about the memory of steps and evaluations, if batches alone don't determine it."""
         return iter(())
 
     def training_warnings(self, spec: RunSpec, data: Any, steps: int) -> Iterator[str]:
-        """What a user should know before a training begins, such as that it takes very long.
+        """What a user should know before training begins, such as that it takes very long.
 
         Args:
             data: of the run, see `embexp.runs.prepare`.
@@ -227,7 +227,7 @@ class Task(str):
     def named_metrics(
         self, cutoffs: Sequence[int] | None = None, listed: Collection[str] = ()
     ) -> Iterator[tuple[str, Metric, int | None]]:
-        """Its metrics with their names and cutoffs; those next to each other take turns at each cutoff.
+        """Its metrics with their names and cutoffs. Adjacent metrics with cutoffs alternate at each cutoff.
 
         Args:
             cutoffs: None: those of the task.
@@ -266,7 +266,7 @@ def named(name: str) -> Task:
     """
     found = fields.find("tasks", RENAMED.get(name, name))
     if not isinstance(found, Task):
-        raise ValueError(f"{name!r} is no task; tasks are {', '.join(fields.names('tasks'))}")
+        raise ValueError(f"{name!r} is not a task; the tasks are {', '.join(fields.names('tasks'))}")
     return found
 
 
@@ -440,7 +440,7 @@ def objectives(
             may stand before the name: `validation auc`.
 
     Raises:
-        ConfigError: the task has no such metric, it is not one of the validation split, or it is named twice.
+        ConfigError: the task has no such metric, it is not one of the validation split, or it is listed twice.
     """
     known = metrics_of(task, cutoffs, own)
     names = [known[0]] if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
@@ -450,7 +450,7 @@ def objectives(
         *split, name = text.replace(".", " ").replace("/", " ").split() or [""]
         fault = _objective_fault(task, known, split, name, text)
         if fault is None and any(each.metric == name for each in found):
-            fault = Fault("sweep.objective", repr(text), "it is named twice", "name each objective once")
+            fault = Fault("sweep.objective", repr(text), "it is listed twice", "list each objective once")
         if fault is not None:
             faults.append(fault)
         else:
@@ -466,9 +466,9 @@ def objectives(
 
 def _objective_fault(task: Task, known: Sequence[str], split: Sequence[str], name: str, text: str) -> Fault | None:
     if list(split) not in ([], [_SPLIT]):
-        rule = "settings are chosen by the validation split"
+        rule = "a search must choose settings on the validation split"
         if split[0] == "test":
-            rule += ": chosen by the test split, its metrics would say nothing of new data any more"
+            rule += ": if it chose them on the test split, test metrics would no longer say anything about new data"
         remedy = f"write sweep.objective={name}" if name in known else f"metrics of task {task}: {', '.join(known)}"
         return Fault("sweep.objective", repr(text), rule, remedy)
     if name not in known:

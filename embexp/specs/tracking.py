@@ -40,7 +40,7 @@ _TPU = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 _HERE = re.compile(r"(https?|grpc)://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?(/[\w./~%-]*)?")
 """Addresses of this machine, in their plain form: what is before an @ or a \\ may look like one."""
 _FILES = ("", "file", "sqlite")
-_RULE = "a record may come from somebody else, and this connects to another machine"
+_RULE = "the record may come from somebody else, and this setting connects to another machine"
 
 
 class _Tracking(Choice):
@@ -92,7 +92,7 @@ class MLflow(_Tracker):
         """A URI of a kind that MLflow does not know."""
         scheme = scheme_of(self.uri)
         if scheme not in ("", *_SCHEMES):
-            rule = f"MLflow's stores are a folder or a URI that begins with {', '.join(_SCHEMES)}"
+            rule = f"an MLflow store must be a folder or a URI that begins with {', '.join(_SCHEMES)}"
             yield Fault(
                 f"{scope.path}.uri", repr(self.uri), rule, "such as sqlite:///mlflow.db or http://localhost:5000"
             )
@@ -179,7 +179,7 @@ def missing_packages(settings: Tracking) -> tuple[str, str] | None:
         return None
     verb = "package" if len(names) == 1 else "packages"
     return (
-        f"it needs the {verb} {', '.join(names)}, and {'that is' if len(names) == 1 else 'they are'} not installed",
+        f"it needs the {verb} {', '.join(names)}, which {'is' if len(names) == 1 else 'are'} not installed",
         settings.install,
     )
 
@@ -190,7 +190,7 @@ def address_faults(spec: RunSpec, source: str = "") -> Iterator[Fault]:
     if isinstance(tracking, MLflow) and tracking.uri is not None and is_elsewhere(tracking.uri):
         yield Fault("tracking.uri", repr(tracking.uri), _RULE, address_remedy(MLFLOW), source)
     if isinstance(tracking, WandB) and tracking.mode is WandbMode.ONLINE and os.environ.get(_WANDB) != "online":
-        rule = "a record may come from somebody else, and this sends the run to Weights & Biases"
+        rule = "the record may come from somebody else, and this setting sends the run to Weights & Biases"
         yield Fault("tracking.mode", "'online'", rule, f"if you want that, set {_WANDB}=online", source)
     if isinstance(strategy, TPU) and strategy.address not in (None, "local", *map(os.environ.get, _TPU)):
         address = str(strategy.address)

@@ -84,9 +84,9 @@ class _Sized(Step):
         """`dim`, or that of the table, or as many as before."""
         wanted = self.dim or table or length
         if wanted < length if self.longer else wanted > length:
-            whose = "the table's" if self.dim is None else "its dim is"
-            does = "longer, never shorter" if self.longer else "shorter, never longer"
-            raise ValueError(f"{whose} {wanted}, and {self.kind} makes rows {does}")
+            whose = "those of the table have" if self.dim is None else "its dim is"
+            does = "longer" if self.longer else "shorter"
+            raise ValueError(f"{whose} {wanted}, but {self.kind} only makes rows {does}")
         return wanted
 
 
@@ -189,7 +189,7 @@ class RemoveTop(Step):
     def resulting(self, length: int, table: int | None) -> int:
         """As many as before."""
         if self.count is not None and self.count >= length:
-            raise ValueError(f"and remove_top has to leave a direction of these: count is {self.count}")
+            raise ValueError(f"and remove_top must leave at least one direction, but count is {self.count}")
         return length
 
 
@@ -286,9 +286,9 @@ def _sensible(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Validates that no step is repeated where that makes no sense, or says the rule."""
     for before, step in itertools.pairwise(steps):
         if before.kind == step.kind:
-            raise ValueError(f"{step.kind} stands twice in a row, and once would do; leave one of them out")
+            raise ValueError(f"{step.kind} appears twice in a row; remove one of them")
     if sum(isinstance(step, FrequencyWeight) for step in steps) > 1:
-        raise ValueError("rows are weighted by frequency once; leave out all but one frequency_weight")
+        raise ValueError("rows can be weighted by frequency only once; remove all but one frequency_weight")
     return steps
 
 
@@ -362,7 +362,7 @@ def misfit(steps: Sequence[Step], file_dim: int, dim: int | None) -> Misfit | No
     if dim is None or length == dim:
         return None
     after = "" if not steps else f", {length} after transform"
-    return Misfit(f"the file's rows have {file_dim} numbers{after}, the table's {dim}", length)
+    return Misfit(f"the file's rows have {file_dim} numbers{after}, but those of the table have {dim}", length)
 
 
 def settled(steps: Sequence[Step], file_dim: int, dim: int | None) -> tuple[tuple[Step, ...], int]:

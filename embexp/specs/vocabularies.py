@@ -66,7 +66,7 @@ def normalized_text(text: str, steps: Collection[Step]) -> str:
     return text
 
 
-Steps = Annotated[tuple[Step, ...], different("each step must be named once")]
+Steps = Annotated[tuple[Step, ...], different("each step may be listed only once")]
 
 
 class VocabularyRules(Spec):
@@ -152,15 +152,15 @@ class Buckets(Spec):
         try:
             single = [struct.unpack("<f", struct.pack("<f", boundary))[0] for boundary in boundaries or ()]
         except OverflowError:
-            raise ValueError("boundaries must be numbers of single precision (float32)") from None
+            raise ValueError("boundaries must fit into single precision (float32)") from None
         if any(a >= b for a, b in itertools.pairwise(single)):
-            raise ValueError("boundaries must rise, and differ in single precision (float32)")
+            raise ValueError("boundaries must be increasing, and differ in single precision (float32)")
         return boundaries
 
     @model_validator(mode="after")
     def _one(self) -> Buckets:
         if self.boundaries is not None and self.quantiles is not None:
-            raise broken("boundaries and quantiles exclude each other", "boundaries", "quantiles")
+            raise broken("set either boundaries or quantiles, not both", "boundaries", "quantiles")
         return self
 
 
@@ -169,7 +169,7 @@ def token_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
     own = spec.tables[name].vocabulary.own
     if own and spec.data.token_rules is None:
         for key, value in own.items():
-            rule = f"data={spec.data.kind} has its own vocabularies, and no rules for them"
+            rule = f"data={spec.data.kind} has its own vocabularies, which have no settings"
             yield Fault(_path(name, key), str(value), rule, "remove it")
     bucketed = [each for each, feature in spec.features_of(name).items() if feature.buckets.given]
     if own and bucketed:
@@ -184,7 +184,7 @@ def hash_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
     if "hash_buckets" in own:
         for key in _NOT_OF_HASHES:
             if key in own:
-                rule = "a table of hash_buckets has no vocabulary, and every value has a bucket"
+                rule = "a table with hash_buckets has no vocabulary: every value has a bucket"
                 yield Fault(_path(name, key), str(own[key]), rule, "remove one of the two")
 
 
@@ -193,7 +193,7 @@ def file_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
     own = spec.tables[name].vocabulary.own
     for key in _NOT_OF_FILES if "path" in own else ():
         if key in own:
-            rule = "the tokens of this table are those of a file, however often they are there"
+            rule = "this table takes all tokens of a file, whatever their frequency"
             yield Fault(_path(name, key), str(own[key]), rule, "remove one of the two")
 
 
@@ -205,7 +205,7 @@ def oov_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
     found = settled(rules, [own])
     if found.oov_buckets > 1 and found.unknown is UnknownPolicy.ERROR:
         path = _path(name, "oov_buckets") if own.oov_buckets is not None else "data.vocabulary.oov_buckets"
-        rule = "there is no OOV row, as unknown is error"
+        rule = "there is no OOV row because unknown is error"
         yield Fault(path, str(found.oov_buckets), rule, "set unknown to oov, or leave oov_buckets at 1")
 
 
@@ -220,13 +220,13 @@ def bucket_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
         yield Fault(
             path,
             given,
-            f"data={spec.data.kind} has no columns of numbers",
+            f"data={spec.data.kind} has no numeric columns",
             "choose data=csv, parquet, jsonl or recbole",
         )
     if spec.data.holds_one_id(feature.column or name):
         return  # which `tables` reports
     for key, value in feature.settings_of_lists().items():
-        rule = "a column of numbers in buckets has one number per example, and this setting is for lists of ids"
+        rule = "a bucketed column has one number per example, but this setting applies only to lists of ids"
         yield Fault(f"features.{name}.{key}", value, rule, "leave it out")
 
 
@@ -236,7 +236,7 @@ def other_bucket_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
     first, other = next(iter(spec.features_of(feature.table).items()))
     own, others = feature.buckets, other.buckets
     if (own.boundaries, own.quantiles) != (others.boundaries, others.quantiles):
-        rule = f"features of one table have the same buckets, and those of {first} are others"
+        rule = f"features of one table must have the same buckets, but {first} has different ones"
         yield Fault(f"features.{name}.buckets", _buckets(feature.buckets.model_dump()), rule, "use separate tables")
 
 

@@ -93,12 +93,12 @@ def _missing(count: int, found: int, *, cuda: bool) -> str:
     if found:
         return (
             f"strategy=gpu with strategy.devices={count}: TensorFlow sees {found} GPU{'s' if found > 1 else ''};"
-            f" set strategy.devices={found}, or see what CUDA_VISIBLE_DEVICES leaves visible"
+            f" set strategy.devices={found}, or check which GPUs CUDA_VISIBLE_DEVICES leaves visible"
         )
     if not cuda:
         return (
-            "strategy=gpu: this TensorFlow was built without support for GPUs; install one that has it"
-            " (pip install 'embexp[gpu]'), or set strategy=cpu"
+            "strategy=gpu: this TensorFlow was built without GPU support; install one that has it (pip install "
+            "'embexp[gpu]'), or set strategy=cpu"
         )
     return (
         "strategy=gpu: TensorFlow sees no GPU. It needs a GPU that CUDA supports, its driver (nvidia-smi lists it), the"
@@ -118,8 +118,8 @@ def build_mirrored(spec: Mirrored, *, traced: bool = False) -> MirroredStrategy:
     logical_processors(replicas)
     seen = f"{found} GPU{'s' if found > 1 else ''}" if found else "no GPU"
     note = (
-        f"strategy mirrored: TensorFlow sees {seen}, so the {replicas} replicas are logical processors of this machine,"
-        " which share its cores: a run is no faster with them"
+        f"strategy mirrored: TensorFlow sees {seen}, so the {replicas} replicas are logical processors of "
+        f"this machine, which share its cores: they don't make a run faster"
     )
     return MirroredStrategy([f"CPU:{number}" for number in range(replicas)], notes=[note])
 
@@ -143,9 +143,8 @@ def logical_processors(count: int) -> None:
     except RuntimeError:
         there = len(tf.config.list_logical_devices("CPU"))
         raise RunError(
-            f"{count} logical processors are needed, and TensorFlow is already running in this process with {there};"
-            " devices can't change any more: start the run in a new process (a sweep does), or before anything"
-            " else that uses TensorFlow"
+            f"{count} logical processors are needed, but TensorFlow is already running in this process with "
+            f"{there}; start the run in a new process (a sweep does), or before any other use of TensorFlow"
         ) from None
 
 

@@ -41,7 +41,7 @@ def set_threads(intra_op: int, inter_op: int, pieces: int) -> str | None:
     try:
         _set("intra", machine.pieces(pieces))
     except RuntimeError:
-        return "TensorFlow ran before, with other numbers of threads: the last bits of large products may be others"
+        return "TensorFlow was already running with other thread counts, so the last bits of large products may differ"
     return None
 
 

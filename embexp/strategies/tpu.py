@@ -31,8 +31,8 @@ Connection = AbstractContextManager[Any]
 """A context that gives a `tf.distribute.TPUStrategy`."""
 _UNLIMITED = Limits()
 _NOTE = (
-    "strategy tpu_simulator is a simulation: this is what a TPU learns, computed by this machine's processor;"
-    " throughput and step time are not those of a TPU"
+    "strategy tpu_simulator is a simulation: it computes on this machine's processor what a TPU would learn; "
+    "throughput and step time are not those of a TPU"
 )
 
 
@@ -97,7 +97,7 @@ class TPUStrategy(Replicated):
             RuntimeError: the TPU is not connected.
         """
         if self._strategy is None:
-            raise RuntimeError(f"{self._name}: the TPU is used outside of `active`")
+            raise RuntimeError(f"{self._name}: the TPU is used outside `active`")
         return self._strategy
 
     def dataset(self, batches: Any) -> Any:
@@ -179,7 +179,7 @@ class TPUStrategy(Replicated):
             return function(ReplicaBatch(dense, labels, share, relations=relations))
 
         if self._backend is None:
-            raise RuntimeError(f"{self._name}: a step runs before there are tables")
+            raise RuntimeError(f"{self._name}: a step can't run before there are tables")
         return self._backend.run(without_autograph(replica), (batch.dense, batch.labels, relations_of(batch)))
 
     def total(self, results: Any) -> Any:
@@ -193,11 +193,11 @@ class TPUStrategy(Replicated):
     def _check(self, batch: int | None) -> None:
         replicas = self.replicas
         if batch is None:
-            raise RunError(f"{self._name}: a TPU takes batches of one size, and theirs is not known beforehand")
+            raise RunError(f"{self._name}: a TPU needs batches of one size, but their size is not known in advance")
         if batch % replicas:
             raise RunError(
-                f"{self._name}: {replicas} cores share each batch equally, and train.batch_size = {batch} does not"
-                f" divide by {replicas}; set it to {max(1, round(batch / replicas)) * replicas}"
+                f"{self._name}: {replicas} cores share each batch equally, but train.batch_size = {batch} is "
+                f"not divisible by {replicas}; set it to {max(1, round(batch / replicas)) * replicas}"
             )
 
 
@@ -215,8 +215,8 @@ def check_feature(name: str, feature: str, wanted: EmbeddingFeature) -> None:
         )
     if wanted not in (EmbeddingFeature.AUTO, feature):
         raise RunError(
-            f"{name}: strategy.embedding_feature = {wanted.value}, and this TPU reports {feature}; set it to {feature}"
-            " or auto"
+            f"{name}: strategy.embedding_feature = {wanted.value}, but this TPU reports {feature}; set it to "
+            f"{feature} or auto"
         )
 
 
@@ -298,14 +298,14 @@ def connect(
         return tf.distribute.TPUStrategy(resolver)
     except TimeoutError:
         raise RunError(
-            f"strategy=tpu: {address} was found, but did not become a TPU within {waited:g} s (strategy.{setting});"
-            f" see that it is up and free, {REMEDY}"
+            f"strategy=tpu: {address} was found, but was not ready as a TPU within {waited:g} s "
+            f"(strategy.{setting}); check that it is up and free, {REMEDY}"
         ) from None
     except (ValueError, RuntimeError, ImportError, tf.errors.OpError) as error:
         reason = str(error).strip().splitlines()
         raise RunError(
-            f"strategy=tpu: {address} can't be used as a TPU ({type(error).__name__}: {reason[0] if reason else ''});"
-            f" see that it is up and free, {REMEDY}"
+            f"strategy=tpu: {address} can't be used as a TPU ({type(error).__name__}: "
+            f"{reason[0] if reason else ''}); check that it is up and free, {REMEDY}"
         ) from error
 
 

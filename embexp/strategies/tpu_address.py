@@ -24,7 +24,7 @@ _Result = TypeVar("_Result")
 _NAMES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME")
 """Environment variables in which `TPUClusterResolver` looks for the TPU's name or address, in its order."""
 _CHIPS = ("/dev/accel*", "/dev/vfio/[0-9]*")
-REMEDY = "or set strategy=tpu_simulator, which executes the same code on this machine's processor"
+REMEDY = "or set strategy=tpu_simulator, which runs the same code on this machine's processor"
 LOCAL = "local"
 _METADATA_SECONDS = 3.0
 """Time limit for the metadata server, which is near if there is one."""
@@ -125,14 +125,14 @@ def _reachable(address: str, origin: str, timeout_seconds: float) -> str:
         fault = within(timeout_seconds + _GRACE, lambda: _grpc_fault(host, port, until))
     except (OSError, TimeoutError) as error:
         return (
-            f"nothing answers at {address} ({origin}) within {timeout_seconds:g} s (strategy.timeout_seconds):"
-            f" {error or 'no answer'}; see that the TPU is up and can be reached from here, {REMEDY}"
+            f"nothing answered at {address} ({origin}) within {timeout_seconds:g} s (strategy.timeout_seconds):"
+            f" {error or 'no answer'}; check that the TPU is up and reachable from here, {REMEDY}"
         )
     if fault is None:
         return ""
     return (
-        f"what listens at {address} ({origin}) does not answer as a TPU does, which speaks gRPC: it {fault}; see that"
-        f" the TPU is up and that this is its port, {REMEDY}"
+        f"the server at {address} ({origin}) does not answer like a TPU, which speaks gRPC: it {fault}; check "
+        f"that the TPU is up and that this is its port, {REMEDY}"
     )
 
 
@@ -154,7 +154,7 @@ def _grpc_fault(host: str, port: int, until: float) -> str | None:
         try:
             grpc.channel_ready_future(channel).result(timeout=silent)
         except grpc.FutureTimeoutError:
-            return f"does not greet as a server of gRPC within {silent:.1f} s"
+            return f"does not greet like a gRPC server within {silent:.1f} s"
         try:
             channel.unary_unary(_CALL)(b"", timeout=_CALL_SECONDS)
         except grpc.RpcError as error:
@@ -173,10 +173,10 @@ def _named(name: str, origin: str, timeout_seconds: float, placed: bool) -> str:
     try:  # looking up the host's name may take longer than the connection's time limit
         within(timeout_seconds, lambda: socket.create_connection((host, int(port or 80)), timeout_seconds).close())
     except (OSError, TimeoutError, ValueError):
-        lacking = "" if placed else "; strategy.zone and strategy.project are not both set either"
+        lacking = "" if placed else ", and strategy.zone and strategy.project are not both set"
         return (
-            f"TPU {name!r} ({origin}) is looked up by name, and this is no machine of Google's cloud (its metadata"
-            f" server {server} does not answer){lacking}."
-            f" Set strategy.address=grpc://…, where the TPU listens, {REMEDY}"
+            f"TPU {name!r} ({origin}) is looked up by name, but this machine is not in Google Cloud (the "
+            f"metadata server {server} does not answer){lacking}. Set strategy.address=grpc://… to where the "
+            f"TPU listens, {REMEDY}"
         )
     return ""

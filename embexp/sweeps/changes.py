@@ -157,7 +157,7 @@ def add(
         if "overrides" not in begun.noted:
             raise CommandLineError(f"{place} was begun by embexp.sweep\n    call that again, with more specs")
         if of_hydra := [each for each in overrides if key_of(each).startswith(("hydra.", "hydra/"))]:
-            remedy = f"leave it out; embexp resume {place} takes settings of hydra.launcher"
+            remedy = f"remove it; embexp resume {place} accepts settings of hydra.launcher"
             raise CommandLineError(f"{of_hydra[0]}: jobs are added with the settings of the sweep\n    {remedy}")
         known = _jobs_of(begun.plan())
         _check_configs(ledger, known)
@@ -201,8 +201,8 @@ def _check_configs(ledger: Ledger, known: Sequence[PlannedJob]) -> None:
     if others := [job for job in known if job.identity not in identities]:
         first = " ".join(others[0].overrides)
         raise CommandLineError(
-            f"{ledger.directory}: the command that began this sweep asks for other runs now, such as that of {first}:"
-            " files of the config have changed\n    change them back, or start a new sweep"
+            f"{ledger.directory}: the command that began this sweep would now plan other runs, such as that of "
+            f"{first}, because config files have changed\n    restore the files, or start a new sweep"
         )
 
 
@@ -254,7 +254,7 @@ def _not_to_rerun(job: LedgerJob) -> str:
     if job.state is Status.SKIPPED:
         return f"job {job.number} is skipped: {job.reason}"
     if job.same_as is not None:
-        return f"job {job.number} is the same as job {job.same_as}, and shows its result: run that again"
+        return f"job {job.number} is the same as job {job.same_as} and shows its result: run that job again"
     return ""
 
 
@@ -323,12 +323,12 @@ def forget(
 def _not_to_forget(job: LedgerJob, jobs: Sequence[LedgerJob], numbers: Collection[int], search: Search | None) -> str:
     copies = [str(each.number) for each in jobs if each.same_as == job.number and each.number not in numbers]
     if copies:
-        return f"job {job.number} has copies, which show its result: name job {' and '.join(copies)}, too"
+        return f"job {job.number} has copies, which show its result: also name job {' and '.join(copies)}"
     if search is not None and search.seeds > 1:
         trial = job.number // search.seeds
         others = [each.number for each in jobs if each.number // search.seeds == trial and each.number not in numbers]
         if others:
-            return f"job {job.number} is one of the seeds of a trial: name job {' and '.join(map(str, others))}, too"
+            return f"job {job.number} is one of the seeds of a trial: also name job {' and '.join(map(str, others))}"
     return ""
 
 

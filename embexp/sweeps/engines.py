@@ -439,10 +439,10 @@ def faults(engine: Engine | None, strategies: Iterable[Strategy]) -> Iterator[Fa
     for strategy in dict.fromkeys(strategies):
         several = isinstance(strategy, MultiWorker) and strategy.workers > 1
         if several and isinstance(strategy, MultiWorker) and strategy.addresses is not None:
-            rule = "each job of a sweep has addresses of its own"
+            rule = "each job of a sweep needs its own addresses"
             yield Fault("strategy.addresses", format_value(list(strategy.addresses)), rule, "leave it null")
         if several and "TF_CONFIG" in os.environ:
-            rule = "each job of a sweep finds its own workers, and this names those of a single run"
+            rule = "each job of a sweep finds its own workers, but this names those of a single run"
             yield Fault("TF_CONFIG", "set in the environment", rule, "unset it")
         if engine is not None and found.tasks > 1:
             yield from _wrong_tasks(engine, found.tasks, strategy)
@@ -458,12 +458,14 @@ def _wrong_tasks(engine: Engine, tasks: int, strategy: Strategy) -> Iterator[Fau
         return
     starts = f"Slurm would start {tasks} tasks for each job, {_NODES}={nodes} times {_TASKS}={each}"
     if workers == 1:
-        rule = f"{starts}, and a job of strategy={strategy.kind} is one process"
+        rule = f"{starts}, but a job of strategy={strategy.kind} is one process"
         remedy = f"set strategy=multi_worker strategy.workers={tasks}, or {path}=1"
         yield Fault(path, format_value(value), rule, remedy)
     elif workers != tasks:
         rule = f"{starts}: one for each worker"
-        remedy = f"set strategy.workers={tasks}, or as many tasks as workers, or one task, which starts all workers"
+        remedy = (
+            f"set strategy.workers={tasks}, set as many tasks as workers, or set one task, which starts all workers"
+        )
         yield Fault("strategy.workers", str(workers), rule, remedy)
 
 

@@ -65,10 +65,10 @@ class Outcome:
         overrides: key and value as text.
         reason: why it failed or was skipped, or "".
         directory: of the run; None if the job was not started.
-        seconds: from its start to its end; None if the job was not started.
+        seconds: seconds from start to end; None if the job was not started.
         metrics: by split and name, such as "test rmse".
-        compared: value in summary.json of each key of `output.compare`; None where it has no such key.
-        same_as: number of the earlier job of which it is a duplicate, or None.
+        compared: value in summary.json of each key of `output.compare`; None if it has no such key.
+        same_as: number of the earlier job that it duplicates, or None.
     """
 
     number: int

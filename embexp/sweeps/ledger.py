@@ -177,7 +177,7 @@ class Ledger:
         if not create and not exists(directory):
             raise RunError(f"{directory} is not the directory of a sweep: there is no {NAME} in it")
         if self.path.is_symlink():  # of a folder from elsewhere: to open it may write to it
-            raise RunError(f"{self.path} is a link, and a ledger is a file of its sweep's folder: remove the link")
+            raise RunError(f"{self.path} is a link, but a ledger must be a file in its sweep's folder: remove the link")
         with contextlib.ExitStack() as opened:
             try:
                 self._connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
@@ -190,9 +190,7 @@ class Ledger:
                 raise RunError(f"{self.path} is not the ledger of a sweep: {error}") from None
             if version != VERSION:
                 remedy = "finish it with the embexp that began it, or start the sweep again with --fresh"
-                raise RunError(
-                    f"{self.path} is of version {version}, and this embexp reads version {VERSION}: {remedy}"
-                )
+                raise RunError(f"{self.path} has version {version}, but this embexp reads version {VERSION}: {remedy}")
             opened.pop_all()
 
     def __enter__(self) -> Ledger:
@@ -320,7 +318,7 @@ class Ledger:
         try:
             return _FORGOTTEN.validate_python((self.noted(FORGOTTEN) or {}).get("jobs", []))
         except ValidationError as error:
-            raise RunError(f"{self.path} is damaged: what it notes as {FORGOTTEN}: {first_fault(error)}") from None
+            raise RunError(f"{self.path} is damaged: its note {FORGOTTEN}: {first_fault(error)}") from None
 
     def _change(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         with self._transaction() as connection:
@@ -363,9 +361,9 @@ class Ledger:
         if content is None and (not rows or rows[0]["value"] == "null"):
             return None
         if not isinstance(content, dict):
-            raise RunError(f"{self.path} is damaged: what it notes as {key} is not a mapping in JSON")
+            raise RunError(f"{self.path} is damaged: its note {key} is not a mapping in JSON")
         if missing := [each for each in _NOTED.get(key, ()) if each not in content]:
-            raise RunError(f"{self.path} is damaged: what it notes as {key} lacks {', '.join(missing)}")
+            raise RunError(f"{self.path} is damaged: its note {key} lacks {', '.join(missing)}")
         return content
 
     def _rows(self, statement: str, *values: Any) -> list[sqlite3.Row]:
@@ -427,7 +425,7 @@ def _job(values: dict[str, Any]) -> LedgerJob:
             raise ValueError(f"there is no column {key}") from None
         raise ValueError(f"its {key} is {format_value(values[key])}: {rule_of(fault)}") from None
     if not isinstance(json_of(job.spec), dict):
-        raise ValueError(f"its spec is no mapping in JSON: {format_value(job.spec)}")
+        raise ValueError(f"its spec is not a mapping in JSON: {format_value(job.spec)}")
     directory = PurePath(job.directory or ".")
     if directory.is_absolute() or ".." in directory.parts or "\0" in str(directory):
         raise ValueError(f"its directory is {format_value(str(directory))}, which is not inside the sweep's")

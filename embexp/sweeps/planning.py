@@ -106,7 +106,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     sweeper = base.hydra.runtime.choices.get("hydra/sweeper")
     for task in tasks:
         if task.key_or_group == "seeds" and task.is_sweep_override():
-            raise CommandLineError(f"{task.input_line}: the settings of a sweep have one number of seeds: seeds=5")
+            raise CommandLineError(f"{task.input_line}: a sweep has one number of seeds for all settings: seeds=5")
     most = _number(base, "sweep.max_jobs", Sweep.model_fields["max_jobs"].default)
     search, effective, notes = None, frozenset[str](), tuple[str, ...]()
     if base.hydra.sweeper.get("_target_") == _SWEEPER:
@@ -114,8 +114,8 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
         if search is None and (zips := [task for task in tasks if isinstance(task, zipped.Zipped)]):
-            rule = f"the sweeper {sweeper} takes no lists together"
-            remedy = "leave it out, or choose hydra/sweeper=basic or hydra/sweeper=optuna"
+            rule = f"sweeper {sweeper} can't combine lists by position"
+            remedy = "remove it, or choose hydra/sweeper=basic or hydra/sweeper=optuna"
             raise ConfigError([Fault(each.key_or_group, each.get_value_string(), rule, remedy) for each in zips])
         asked = tuple(str(task.input_line) for task in tasks)
         return Plan(base, asked, None, launched, engine, search, effective, (*tuned, *notes), outside)
@@ -125,7 +125,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
             for key, value in (base.hydra.sweeper.params or {}).items()
             if OmegaConf.is_config(value) and not zipped.keys_of(key)
         ]:
-            rule, remedy = "parameters with conditions are for a search", "choose hydra/sweeper=optuna"
+            rule, remedy = "only a search can have parameters with conditions", "choose hydra/sweeper=optuna"
             raise ConfigError([Fault(f"{space.PARAMS}.{key}", "a mapping", rule, remedy) for key in conditional])
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
         params, more = _without_tuned(loader, params)
@@ -173,7 +173,7 @@ def _possible(
     if all(job.skip for job in found.jobs):
         if found.impossible:
             raise ConfigError(found.impossible)
-        raise CommandLineError("sweep.exclude leaves out every job of this sweep")
+        raise CommandLineError("sweep.exclude excludes every job of this sweep")
     check_processes(engine, found.jobs)
     return found
 
@@ -472,7 +472,7 @@ def _fitting(jobs: alike.Jobs, hydra: Sequence[str], overrides: Sequence[str]) -
 def _several_directories(base: DictConfig) -> Fault:
     """The fault of a sweep's directory that differs from job to job."""
     above, below = hydra_job.divided_sweep_directory(base)
-    rule = "all jobs of a sweep are in one folder, and this differs between jobs"
+    rule = "all jobs of a sweep share one folder, but this differs between jobs"
     jobs = f"hydra.sweep.dir={above or 'DIR'} 'hydra.sweep.subdir={below}'"
     return Fault("hydra.sweep.dir", f"{above}/{below}".lstrip("/"), rule, f"name the folders of the jobs: {jobs}")
 
@@ -559,9 +559,7 @@ def _exclusion_faults(
             known = groups.get(key.partition("@")[0])
             if known is None and _at(container, key) is _ABSENT:
                 near = did_you_mean(key, [*made, *container])
-                found.append(
-                    Fault(path, format_value(value), "there is no such group, and no such key in the config", near)
-                )
+                found.append(Fault(path, format_value(value), "the config has no such group and no such key", near))
             elif known is not None and value is not None and str(value) not in known:
                 rule = f"group {key.partition('@')[0]} has {listing(known)}"
                 found.append(Fault(path, format_value(value), rule, did_you_mean(str(value), known)))
@@ -630,8 +628,8 @@ class Enrolment:
                 new.append(self._jobs[known[place]])
             elif named_functions(self._jobs[known[place]].checked_spec) != named_functions(job.spec):
                 raise CommandLineError(
-                    f"{self._ledger.path}: job {known[place]} names other code than the sweep that you ask for\n"
-                    f"    {OTHER_DIRECTORY}"
+                    f"{self._ledger.path}: job {known[place]} names other code than the requested sweep\n    "
+                    f"{OTHER_DIRECTORY}"
                 )
             found.append(self._jobs[known[place]])
         return found, new

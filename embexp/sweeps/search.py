@@ -129,7 +129,7 @@ def _by_key(overrides: Iterable[Override]) -> dict[str, Override]:
 def _without_values(override: Override) -> CommandLineError:
     return CommandLineError(
         f"{override.input_line}: this sweep names no values to try\n"
-        "    give the values: key=1,2,3 or 'key=range(0,5)'; an interval is for a search: hydra/sweeper=optuna"
+        "    give the values: key=1,2,3 or 'key=range(0,5)'; an interval needs a search: hydra/sweeper=optuna"
     )
 
 
@@ -179,18 +179,18 @@ def plan_search(
         objectives(spec.task, spec.sweep.objective, spec.task.cutoffs_of(spec), spec.further_metrics) for spec in specs
     )
     if not all(getattr(spec.data, "validates", True) for spec in specs):
-        rule = "a search chooses settings by the validation split, and that is empty"
+        rule = "a search chooses settings on the validation split, but that is empty"
         raise ConfigError([Fault("data.split.validation", "0", rule, "set data.split.validation above 0")])
     if len(sought) > 1:
         words = " or ".join(", ".join(each.metric for each in one) for one in sought)
         rule = f"the trials have different metrics ({words}), which can't be compared"
-        raise ConfigError([Fault("sweep.objective", "null", rule, "name a metric that all have")])
+        raise ConfigError([Fault("sweep.objective", "null", rule, "name a metric that all of them have")])
     [aims] = sought
     study = any(spec.study.kind != "none" for spec in specs)
     faults = list(search_setting_faults(chosen, searched, aims, study=study))
     if chosen.pruner is not PrunerKind.NONE and any(spec.seeds > 1 for spec in specs):
-        rule = "a trial of several seeds is several jobs, and each would be pruned alone"
-        faults.append(Fault(f"{SWEEPER}.pruner", chosen.pruner.value, rule, f"set {SWEEPER}.pruner=none, or seeds=1"))
+        rule = "a trial with several seeds has several jobs, which would be pruned separately"
+        faults.append(Fault(f"{SWEEPER}.pruner", chosen.pruner.value, rule, f"set {SWEEPER}.pruner=none or seeds=1"))
     if faults:
         raise ConfigError(faults)
     most = chosen.n_jobs or at_once([spec.strategy for spec in specs])
@@ -227,19 +227,19 @@ def search_setting_faults(
             rule = "it needs the package cmaes, which is not installed"
             yield Fault(path, kind.value, rule, "pip install 'embexp[sweeps]'")
         if several:
-            yield Fault(path, kind.value, "it makes a single objective better", f"choose {path}=tpe or random")
+            yield Fault(path, kind.value, "it can optimise only a single objective", f"choose {path}=tpe or random")
         if sum(isinstance(parameter, Numbers) for parameter in space.parameters) < 2:
-            rule = "it searches at least two ranges of numbers together"
+            rule = "it needs at least two numeric ranges"
             yield Fault(path, kind.value, rule, f"choose {path}=tpe, or give intervals")
         if space.is_conditional:
-            rule = "all of its trials choose the same parameters, and some here have conditions"
+            rule = "all of its trials need the same parameters, but some parameters here have conditions"
             yield Fault(path, kind.value, rule, f"choose {path}=tpe or random")
     path, pruner = f"{SWEEPER}.pruner", settings.pruner
     if pruner is not PrunerKind.NONE and several:
-        yield Fault(path, pruner.value, "trials are compared by a single objective", f"set {path}=none")
+        yield Fault(path, pruner.value, "pruning compares trials by a single objective", f"set {path}=none")
     if pruner is not PrunerKind.NONE and study:
-        rule = "a study trains several times, each from step 1"
-        yield Fault(path, pruner.value, rule, f"set {path}=none, or study=none")
+        rule = "a study trains several times, each time from step 1"
+        yield Fault(path, pruner.value, rule, f"set {path}=none or study=none")
 
 
 class TrialJobs:

@@ -71,7 +71,7 @@ def changed_launching(recorded: Mapping[str, Any], overrides: Sequence[str], loa
             content[key] = override.value()
         else:
             rule = "a sweep is resumed as it was planned"
-            remedy = f"only {LAUNCHER} can change, such as {LAUNCHER}.jobs=2; start a new sweep for anything else"
+            remedy = f"only {LAUNCHER} can change, such as {LAUNCHER}.jobs=2; for anything else, start a new sweep"
             faults.append(Fault(override.key_or_group, format_value(override.value()), rule, remedy))
     if faults:
         raise ConfigError(faults)

@@ -395,19 +395,19 @@ def _entry_faults(path: str, entry: Mapping[str, Any]) -> Iterator[Fault]:
     form = "write {when: {optimizer: sgd}, space: 'interval(0, 0.99)'}"
     for name in [each for each in entry if each not in (WHEN, SPACE)]:
         near = did_you_mean(str(name), (WHEN, SPACE))
-        yield Fault(f"{path}.{name}", format_value(entry[name]), "its keys are when and space", near or form)
+        yield Fault(f"{path}.{name}", format_value(entry[name]), "it must have the keys when and space", near or form)
     value = entry.get(SPACE)
     if value is None or isinstance(value, list | Mapping) or value == "":
-        rule = "its values are a text in Hydra's grammar, such as choice(1,2) or interval(0,1)"
+        rule = "its values must be a text in Hydra's grammar, such as choice(1,2) or interval(0,1)"
         yield Fault(f"{path}.{SPACE}", "nothing" if value is None else format_value(value), rule, form)
     when = entry.get(WHEN, {})
     if not isinstance(when, Mapping):
-        rule = "conditions are a mapping of keys to values, all of which must hold"
+        rule = "conditions must be a mapping of keys to values; all of them must hold"
         yield Fault(f"{path}.{WHEN}", format_value(when), rule, form)
         return
     for key, values in when.items():
         if isinstance(values, Mapping) or values in ([], None) or not all(map(_is_plain, _listed(values))):
-            rule = "a condition names a value, or a list of values of which the parameter has one"
+            rule = "a condition must be a value, or a list of accepted values"
             yield Fault(f"{path}.{WHEN}.{key}", format_value(values), rule, form)
 
 
@@ -478,7 +478,7 @@ def space(
             branches.append((entry, found))
     faults += _condition_faults(branches, {key: [each] for key, each in drawn.items()} | declared)
     if not (len(lines) < len(drawn) or branches or faults):
-        rule = "a search needs something to choose"
+        rule = "a search needs parameters to choose"
         remedy = "give values to choose from, such as 'optimizer.learning_rate=tag(log, interval(0.01, 1))'"
         faults.append(Fault("hydra.sweeper", "optuna", rule, remedy))
     if faults:
@@ -504,7 +504,7 @@ def _twins(params: Sequence[Override], conditional: Sequence[tuple[Entry, Overri
     for key, spellings in known.items():
         if len(spellings) > 1:
             rule = "it is given twice"
-            yield Fault(f"{PARAMS}.{key}", " and ".join(spellings), rule, "give it once; a list has several spaces")
+            yield Fault(f"{PARAMS}.{key}", " and ".join(spellings), rule, "give it once; use a list for several spaces")
 
 
 def _condition_faults(
@@ -517,11 +517,11 @@ def _condition_faults(
             path, known = f"{entry.path}.{WHEN}.{key}", declared.get(names.get(_bare(key), ""), ())
             parents = list(_countable(known))
             if not known:
-                rule = "a condition names another key of the search, and this is none"
+                rule = "a condition must name another key of the search, which this is not"
                 remedy = did_you_mean(key, names) or f"add it to the search; its keys: {', '.join(names)}"
                 yield Fault(path, ", ".join(texts), rule, remedy)
             elif not parents:
-                rule = f"{key} is an interval, and a condition names choices, or numbers of a range"
+                rule = f"{key} is an interval, but a condition needs choices or a range"
                 yield Fault(path, ", ".join(texts), rule, f"give {key} a list of values, or a range")
             else:
                 values = list(dict.fromkeys(value for parent in parents for value in parent.values))
@@ -544,8 +544,8 @@ def _circles(branches: Sequence[tuple[Entry, Parameter]], names: Mapping[str, st
             for key in dict.fromkeys(above.get(path[-1], ())):
                 if key == start:
                     told |= {*path}
-                    rule = "its conditions hang on it themselves"
-                    remedy = "leave one of them out"
+                    rule = "its conditions depend on the parameter itself"
+                    remedy = "remove one of them"
                     yield Fault(f"{PARAMS}.{start}.{WHEN}", " → ".join([*path, start]), rule, remedy)
                     break
                 if key not in path:
@@ -598,18 +598,21 @@ def _clashes(parameters: Sequence[Parameter]) -> Iterator[Fault]:
     """The faults of parameters that no trial has, and of keys of which a trial would have two."""
     for parameter in parameters:
         if next(iter(_reaching(parameter, parameters, {})), None) is None:
-            rule = "no trial has it, as its conditions exclude each other"
+            rule = "no trial can have it because its conditions exclude each other"
             yield Fault(
-                f"{PARAMS}.{parameter.key}.{WHEN}", _in_words(parameter.when), rule, "name values that go together"
+                f"{PARAMS}.{parameter.key}.{WHEN}",
+                _in_words(parameter.when),
+                rule,
+                "use values that can occur together",
             )
     for one, other in itertools.combinations(parameters, 2):
         if one.key == other.key:
             both = (each for first in _reaching(one, parameters, {}) for each in _reaching(other, parameters, first))
             if (settings := next(both, None)) is not None:
                 words = " ".join(f"{key}={text}" for key, text in settings.items())
-                rule = f"two of its spaces are for one trial{f', as with {words}' if words else ''}"
+                rule = f"two of its spaces apply to the same trial{f', as with {words}' if words else ''}"
                 value = " and ".join(each.described.partition(": ")[2] for each in (one, other))
-                yield Fault(f"{PARAMS}.{one.key}", value, rule, "let their conditions exclude each other")
+                yield Fault(f"{PARAMS}.{one.key}", value, rule, "make their conditions exclude each other")
 
 
 def _single(key: str, override: Override) -> Choices:
@@ -621,11 +624,13 @@ def _parameter(key: str, override: Override) -> Parameter | Fault:
     text = str(override.input_line).partition("=")[2]
     tags = sorted(value.tags) if isinstance(value, ChoiceSweep | RangeSweep | IntervalSweep) else []
     if tags not in ([], ["log"]):
-        return Fault(key, text, f"a search knows the tag log, and this has {', '.join(tags)}")
+        return Fault(key, text, f"a search knows only the tag log, but this has {', '.join(tags)}")
     if isinstance(value, IntervalSweep) and value.start is not None and value.end is not None:
         return _interval(key, text, value.start, value.end, log=bool(tags))
     if tags:
-        return Fault(key, text, "the tag log is for an interval", f"write '{key}=tag(log, interval(LOW, HIGH))'")
+        return Fault(
+            key, text, "the tag log works only for an interval", f"write '{key}=tag(log, interval(LOW, HIGH))'"
+        )
     if isinstance(value, ChoiceSweep | RangeSweep):
         value.shuffle = False  # a search draws in an order of its own, and its choices keep theirs when it is resumed
     if isinstance(value, RangeSweep):
@@ -639,9 +644,9 @@ def _parameter(key: str, override: Override) -> Parameter | Fault:
 
 def _interval(key: str, text: str, low: float, high: float, *, log: bool) -> Parameter | Fault:
     if not (math.isfinite(low) and math.isfinite(high)) or low > high:
-        return Fault(key, text, "an interval goes from a number to a larger one")
+        return Fault(key, text, "an interval must go from a number to a larger one")
     if log and low <= 0:
-        return Fault(key, text, "a logarithmic interval begins above 0")
+        return Fault(key, text, "a logarithmic interval must begin above 0")
     whole = isinstance(low, int) and isinstance(high, int)
     if low == high:
         return Choices(key, (str(low),))
@@ -651,7 +656,7 @@ def _interval(key: str, text: str, low: float, high: float, *, log: bool) -> Par
 def _range(key: str, text: str, value: RangeSweep) -> Parameter | Fault:
     count = steps(value)
     if not count or value.start is None:
-        return Fault(key, text, "this range has no values", "write range(FIRST, END), END not included")
+        return Fault(key, text, "this range is empty", "write range(FIRST, END), where END is not included")
     if count == 1:
         return Choices(key, (str(value.start),))
     whole = isinstance(value.range(), range)

@@ -88,8 +88,8 @@ class Study:
 
         Raises:
             RunError: the storage can't be used, or holds a study of this name with other objectives.
-            CommandLineError: the sweep's directory has another search, or one that this does not contain, and the user
-                does not agree.
+            CommandLineError: the sweep's directory holds a different search, or one that this does not contain, and the
+                user does not agree.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._search, self._space, self._settings = search, search.space, search.settings
@@ -119,8 +119,8 @@ class Study:
                 raise RunError(masked(f"hydra.sweeper.storage: {url} can't be used: {line}")) from error
             if found != directions:
                 raise RunError(
-                    f"{masked(url)} holds a study {name!r} with the objectives {', '.join(found)}, and this search has"
-                    f" {', '.join(directions)}\n    choose another hydra.sweeper.study_name"
+                    f"{masked(url)} holds a study {name!r} with the objectives {', '.join(found)}, but this "
+                    f"search has {', '.join(directions)}\n    choose another hydra.sweeper.study_name"
                 )
             self._settle()
             self._opened = opened.pop_all()
@@ -220,7 +220,7 @@ class Study:
             if (asked := self._fresh(study)) is not None:
                 return self._stored(study, asked, job)
         if self._untried() is None:
-            self.ended = f"{_DRAWS} draws found no combination that is new and can run"
+            self.ended = f"{_DRAWS} draws found no new combination that can run"
         return None
 
     def _fresh(self, study: optuna.Study) -> optuna.Trial | None:
@@ -389,7 +389,7 @@ class Study:
         if changed := [name for name in names if shown_before.get(name) != shown[name]]:
             lines = (f"    {name}: {_difference(shown_before.get(name), shown[name])}" for name in changed)
             raise CommandLineError(
-                "\n".join([f"{self._directory} has another search", *lines, f"    {OTHER_DIRECTORY}"])
+                "\n".join([f"{self._directory} already holds a different search", *lines, f"    {OTHER_DIRECTORY}"])
             )
 
     def _kept(self, before: Mapping[str, Any]) -> dict[int, dict[str, str]]:
@@ -430,12 +430,12 @@ class Study:
             return
         words = [each.get(_WORDS, {}).get(_PARAMETERS, each[_PARAMETERS]) for each in (before, described)]
         lines = [
-            f"{self._directory} has another search, which this one does not contain",
+            f"{self._directory} already holds a different search, which this one does not contain",
             f"    parameters: {_difference(*words)}",
             f"    {len(lost)} of its {plural(len(known), 'trial')} would no longer count",
         ]
         if not self._jobs.agrees("\n".join([*lines, "    Go on with this one?"])):
-            remedy = f"to go on with this one, add --narrow; else {OTHER_DIRECTORY}"
+            remedy = f"to continue with this one, add --narrow; otherwise, {OTHER_DIRECTORY}"
             raise CommandLineError("\n".join([*lines, f"    {remedy}"]))
 
     def _continue_in_another(self, described: Mapping[str, Any], kept: Mapping[int, Mapping[str, str]]) -> None:
@@ -517,7 +517,7 @@ def _difference(before: Any, now: Any) -> str:
     if isinstance(before, list) and isinstance(now, list) and sorted(before) != sorted(now):
         before, now = [each for each in before if each not in now], [each for each in now if each not in before]
     texts = ["; ".join(map(str, each)) or "nothing" if isinstance(each, list) else str(each) for each in (before, now)]
-    return f"it has {texts[0]}, and this command has {texts[1]}"
+    return f"it has {texts[0]}, but this command has {texts[1]}"
 
 
 def _value_of(place: int, sign: float, trial: FrozenTrial) -> float:
@@ -649,7 +649,7 @@ def run(
 
     Raises:
         RunError: the storage of the study can't be used.
-        CommandLineError: the directory has another search.
+        CommandLineError: the directory already holds a different search.
     """
     jobs = jobs or TrialJobs()
     with Study(search, directory, jobs) as study:

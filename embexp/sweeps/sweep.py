@@ -143,7 +143,7 @@ def _opened(place: Path) -> Ledger:
 def _check_alone() -> None:
     """Raises CommandLineError if Slurm has started this process several times."""
     if slurm.task(os.environ) is not None:
-        rule = f"Slurm has started this command as {os.environ[slurm.NTASKS]} tasks, and a sweep is one process"
+        rule = f"Slurm has started this command as {os.environ[slurm.NTASKS]} tasks, but a sweep is one process"
         remedy = "start it with srun --ntasks=1; hydra/launcher=submitit_slurm starts the workers of its jobs"
         raise CommandLineError(f"{rule}\n    {remedy}")
 
@@ -177,7 +177,7 @@ class Sweep:
         Raises:
             TypeError: always.
         """
-        raise TypeError("the jobs of a sweep are run by hydra/launcher=embexp alone")
+        raise TypeError("only hydra/launcher=embexp can run the jobs of this sweep")
 
     def begin(self, notes: dict[str, object]) -> None:
         """Enters the jobs into the ledger, if they are known in advance, and prints those that are skipped.
@@ -193,7 +193,7 @@ class Sweep:
         command = ledger.noted("command")
         if command is not None and bool(command.get("search")) is not (self._plan.jobs is None):
             kind = "a search" if command.get("search") else "a sweep over given values"
-            raise CommandLineError(f"{ledger.directory} has another sweep, {kind}\n    {OTHER_DIRECTORY}")
+            raise CommandLineError(f"{ledger.directory} already holds a different sweep, {kind}\n    {OTHER_DIRECTORY}")
         self._notes = notes
         if self._plan.jobs is None:
             if self._plan.search is None:
@@ -279,7 +279,7 @@ class Sweep:
         """
         search, runner = self._plan.search, self._runner
         if search is None:
-            raise TypeError("the sweep is no search")
+            raise TypeError("the sweep is not a search")
 
         def told(trials: Sequence[int]) -> Mapping[int, Sequence[Outcome]]:
             self._note()
@@ -349,8 +349,8 @@ def check_results(place: Path, jobs: Sequence[LedgerJob], console: Console) -> N
         lines = "\n".join(f"    {each}" for each in changed)
         remedy = f"{OTHER_DIRECTORY}\n    embexp resume {place}"
         raise CommandLineError(
-            f"{place} has results that would be others now, as data, files or code have changed:\n{lines}\n"
-            f"    {remedy} finishes the sweep all the same"
+            f"{place} has results that would now differ because data, files or code have changed:\n{lines}\n"
+            f"    {remedy} finishes the sweep anyway"
         )
 
 
@@ -360,7 +360,7 @@ def _check_asked(place: Path, others: Sequence[LedgerJob], known: int) -> None:
         words = f"job {others[0].number} ({' '.join(others[0].overrides)})"
         count = f"{len(others)} of its {known + len(others)} jobs are not in this one"
         raise CommandLineError(
-            f"{place} has another sweep: {count}, the first is {words}\n"
+            f"{place} already holds a different sweep: {count}; the first is {words}\n"
             f"    {OTHER_DIRECTORY}\n    embexp resume {place} finishes that one"
         )
 
@@ -407,7 +407,7 @@ def _changed_results(directory: Path, jobs: Sequence[LedgerJob]) -> list[str]:
             found.append(f"job {job.number}: {' '.join(str(error).split())}")
             continue
         if run_id != before:
-            found.append(f"job {job.number} was run_id {before[:12]}, and would be {str(run_id)[:12]} now")
+            found.append(f"job {job.number} had run_id {before[:12]}, but would now have {str(run_id)[:12]}")
     return found
 
 
@@ -516,7 +516,7 @@ class SweepResult:
 
     @property
     def succeeded(self) -> bool:
-        """Whether every job has ended normally, or was skipped."""
+        """Whether every job ended normally or was skipped."""
         return all(outcome.status.is_settled for outcome in self.outcomes)
 
 

@@ -233,7 +233,7 @@ def read_header(file: IO[bytes]) -> Header:
     """
     start = file.read(8)
     if len(start) < 8 or not start.startswith(_MAGIC):
-        raise ValueError("it does not begin as one")
+        raise ValueError("it does not begin like a .npy file")
     if start[6:] not in (b"\x01\x00", b"\x02\x00", b"\x03\x00"):
         raise ValueError(f"its version is {start[6]}.{start[7]}, expected 1.0, 2.0 or 3.0")
     wide = 2 if start[6] == 1 else 4
@@ -265,24 +265,26 @@ def mapped(path: Path, mode: Literal["r", "c"] = "r") -> tuple[np.ndarray, Heade
         header = read_header(file)
     size = path.stat().st_size
     if size < header.size:
-        raise ValueError(f"found {size:,} bytes, expected {header.size:,}, by its header: the file is cut short")
+        raise ValueError(
+            f"found {size:,} bytes, expected {header.size:,} according to its header: the file is cut short"
+        )
     order = "F" if header.fortran_order else "C"
     if not math.prod(header.shape) or not header.dtype.itemsize:
         if any(dimension > 1 << 40 for dimension in header.shape):
-            raise ValueError(f"its shape is {header.shape}, and it holds nothing")
+            raise ValueError(f"its shape is {header.shape}, so it holds no numbers")
         return np.empty(header.shape, header.dtype, order), header  # type: ignore[call-overload,no-any-return,unused-ignore]
     return np.memmap(path, header.dtype, mode, header.offset, header.shape, order), header  # type: ignore[call-overload,unused-ignore]
 
 
 def _dtype(descr: object) -> np.dtype:
     if isinstance(descr, list):
-        raise ValueError(f"its type is {str(descr)[:80]}, with fields, expected numbers")
+        raise ValueError(f"its type is {str(descr)[:80]}, with fields, expected plain numbers")
     try:
         dtype = np.dtype(descr) if isinstance(descr, str) and "," not in descr else None
     except Exception:  # TypeError and ValueError, and those of its parser
         dtype = None
     if dtype is None or dtype.subdtype is not None:
-        raise ValueError(f"its type is {str(descr)[:80]!r}, expected that of numbers")
+        raise ValueError(f"its type is {str(descr)[:80]!r}, expected a numeric type")
     if dtype.hasobject:
         raise PickledError("it holds pickled Python objects, which are never read")
     return dtype

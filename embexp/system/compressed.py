@@ -46,7 +46,7 @@ def opened(path: Path, member: str | None = None) -> Iterator[tuple[IO[bytes], I
         if not suffix:
             yield file, file
             return
-        where = f"{path}: found damaged data, expected a file compressed as {suffix[1:]}"
+        where = f"{path}: found damaged data, expected a {suffix[1:]} file"
         with read_by_library(where):
             data = stack.enter_context(_decompressing(path, file, suffix, member))
         yield stack.enter_context(io.BufferedReader(_Checked(where, data), 1 << 18)), file

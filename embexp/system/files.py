@@ -246,7 +246,7 @@ def make_directories(path: Path) -> None:
     """Makes a directory and those above it, as far as they are missing; their names are on disk when it returns."""
     if not path.is_dir():
         make_directories(path.parent)
-        path.mkdir(exist_ok=True)  # an error, where there is a file of that name
+        path.mkdir(exist_ok=True)  # an error, where there is a file with that name
         to_disk(path.parent)
 
 
@@ -314,7 +314,7 @@ class NotRegularError(OSError):
     """A path that leads to something else than a regular file."""
 
 
-_OTHER_NAME = "the bytes of its name are not UTF-8, which libraries need: rename it, or give the name of a link to it"
+_OTHER_NAME = "its name is not valid UTF-8, which libraries need: rename it, or give the name of a link to it"
 
 
 def fault_of(path: Path) -> str:
@@ -370,9 +370,9 @@ def database(path: Path, tables: Collection[str]) -> str:
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=1)) as opened:
             found = {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except sqlite3.DatabaseError as error:
-        return "there is a file that is no database" if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB else ""
+        return "there is a file that is not a database" if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB else ""
     missing = found and set(tables) - found
-    return f"there is a database of something else, without the table {min(missing)}" if missing else ""
+    return f"there is a database of something else, without table {min(missing)}" if missing else ""
 
 
 def store(place: Path, *, is_folder: bool) -> str:
@@ -380,7 +380,7 @@ def store(place: Path, *, is_folder: bool) -> str:
     if not is_folder:
         return database(place, ("experiments", "runs", "metrics"))
     if not place.is_dir():
-        return "there is a file of that name" if place.exists() else ""
+        return "there is a file with that name" if place.exists() else ""
     entries = [each for each in place.iterdir() if each.name != ".trash"]
     return "" if not entries or any((each / _MARK).is_file() for each in entries) else _OTHER
 
@@ -395,4 +395,4 @@ def cache(folder: Path) -> str:
     return "" if own or not entries else _OTHER
 
 
-_OTHER = "there is a folder of something else"
+_OTHER = "there is a folder with other content"

@@ -189,7 +189,7 @@ class Isolated:
                     process.wait()
                     self._end()
                     if process.returncode == -signal.SIGXCPU:
-                        raise IsolatedError(f"it is not read within {seconds:.0f} s: the file is damaged") from None
+                        raise IsolatedError(f"reading it took more than {seconds:.0f} s: the file is damaged") from None
                     continue
                 except BaseException:  # such as a signal: the answer may still come
                     self._end()

@@ -206,9 +206,9 @@ class FileLock:
             with _guard:
                 held = _held.get(_key(self.path))
             if held is not None and not held.exclusive:
-                return f"{self._what} is being read by this process, which can't write it meanwhile"
+                return f"{self._what} is being read by this process, so it can't be written now"
             writer = self.writer()
-        remedy = "wait until it has ended, or end it"
+        remedy = "wait until that process ends, or stop it"
         if writer:
             return f"{self._what} is in use: {writer} holds {self.path}; {remedy}"
         return (
@@ -273,7 +273,7 @@ def _no_link(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise RunError(f"{path} is a link, and a lock is a file of its folder: remove the link") from None
+        raise RunError(f"{path} is a link, but a lock must be a file in its own folder: remove the link") from None
 
 
 def _is_own(handle: int) -> bool:

@@ -13,38 +13,38 @@ import resource
 from collections.abc import Sequence
 
 _ELSEWHERE = (
-    "name another place: hydra.run.dir for a run, hydra.sweep.dir for a sweep, output.cache for the cache, the variable"
-    " EMBEXP_DATA for data sets by name"
+    "choose another place: hydra.run.dir for a run, hydra.sweep.dir for a sweep, output.cache for the cache, "
+    "the environment variable EMBEXP_DATA for named data sets"
 )
 _PLACES: dict[str, str] = {}
 """What names each folder that this process writes to, see `name_place`."""
-_FULL = f"make room there, or {_ELSEWHERE}"
+_FULL = f"free some space there, or {_ELSEWHERE}"
 _FORBIDDEN = f"give yourself the permission, or {_ELSEWHERE}"
-_IN_THE_WAY = f"a folder is needed where a file is: move it, or {_ELSEWHERE}"
+_IN_THE_WAY = f"a file is in the way of a folder: move the file, or {_ELSEWHERE}"
 _REMEDIES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EFBIG: (
-        "no file of that size is allowed here: raise the limit of this shell (ulimit -f), or take another file system"
+        "files of that size are not allowed here: raise the limit of this shell (ulimit -f), or use another file system"
     ),
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
     errno.EROFS: _ELSEWHERE,
-    errno.ENAMETOOLONG: "choose a shorter one: a name has at most 255 bytes in most file systems, and a path 4,095",
+    errno.ENAMETOOLONG: "choose a shorter one: in most file systems, a name may have 255 bytes and a path 4,095",
     errno.ENOTDIR: _IN_THE_WAY,
     errno.EEXIST: _IN_THE_WAY,
-    errno.EISDIR: "a file is needed where a folder is: name a file",
-    errno.ENOENT: "it is missing, or was removed meanwhile",
+    errno.EISDIR: "this is a folder, but a file is needed: name a file",
+    errno.ENOENT: "it is missing, or has just been removed",
     errno.EMFILE: "allow more open files (ulimit -n)",
     errno.ENFILE: "close other programs",
-    errno.EIO: "the disk, or the connection to it, has failed",
+    errno.EIO: "the disk or the connection to it has failed",
     errno.ESTALE: "the folder was removed, or its file system was mounted again",
     errno.EAGAIN: "allow more processes and threads (ulimit -u), or run fewer at once",
 }
 _WORDS = {os.strerror(number): number for number in _REMEDIES}
 _MEMORY = (
     "`embexp plan` shows the bytes of each table; a smaller train.batch_size, data.window or dim, fewer jobs at once"
-    " (hydra.launcher.jobs) or mapped tables (init=memory_map) need less"
+    " (hydra.launcher.jobs) or mapped tables (init=memory_map) need less memory"
 )
 _NO_ADDRESSES = ("failed to map segment", "annot allocate memory", "can't start new thread", "can't allocate")
 """In what the dynamic linker and Python say where memory is lacking."""
@@ -108,7 +108,10 @@ def _limit() -> str:
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
     if most == resource.RLIM_INFINITY:
         return ""
-    return f"this shell allows a program {most / 1e9:.3g} GB of addresses (ulimit -v): allow more, 4 GB for a small run"
+    return (
+        f"this shell limits a program to {most / 1e9:.3g} GB of address space (ulimit -v): raise the limit, "
+        f"to at least 4 GB for a small run"
+    )
 
 
 def _without_addresses(error: BaseException | None) -> str:
@@ -159,7 +162,7 @@ def _of_system(error: OSError) -> str:
     if error.errno is None:  # raised by a library, with a text of its own
         text = " ".join(str(error).split())
         if isinstance(error, FileExistsError):
-            return _line(text, "there is something of that name already", "name another place")
+            return _line(text, "something with that name already exists", "choose another place")
         return _known(text) or text or type(error).__name__
     place = _path_of(error)
     return _line(place, error.strerror or os.strerror(error.errno), _remedy(error.errno, place))

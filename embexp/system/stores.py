@@ -36,8 +36,8 @@ _AT_ONCE = 1 << 24
 """Bytes of a request: one that breaks off is made again."""
 _THREADS = 8
 _CREDENTIALS = (
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, of somebody who may read it; FSSPEC_S3_ANON=true"
-    " reads what is public"
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, of an account that may read it; for "
+    "public data, set FSSPEC_S3_ANON=true"
 )
 _NO_CREDENTIALS = {
     *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"),
@@ -78,15 +78,17 @@ def check(url: str) -> None:
     scheme = found[1] if found else ""
     if scheme not in PACKAGES:
         listed = " or ".join(f"{each}://BUCKET/KEY" for each in PACKAGES)
-        raise StoreError(f"no store is read by {scheme}://", f"give {listed}, or copy it here and give its path")
+        raise StoreError(
+            f"{scheme}:// is not a supported store", f"use {listed}, or copy the file to this machine and give its path"
+        )
     bucket = url.partition("://")[2].strip("/").partition("/")[0]
     if not bucket or glob.has_magic(bucket):
-        rule = "the name of a bucket can't be a pattern" if bucket else "it names no bucket"
+        rule = "the bucket name can't be a pattern" if bucket else "it names no bucket"
         raise StoreError(rule, f"give {scheme}://BUCKET/KEY")
     if missing := [each for each in PACKAGES[scheme] if importlib.util.find_spec(each) is None]:
         verb = "which is" if len(missing) == 1 else "which are"
         rule = f"it needs {' and '.join(missing)}, {verb} not installed"
-        raise StoreError(rule, "pip install 'embexp[remote]', or copy it here and give its path")
+        raise StoreError(rule, "pip install 'embexp[remote]', or copy the file to this machine and give its path")
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,8 @@ class Store:
             if each["type"] != "directory":
                 objects.append(_object(each, name))
             elif not name.startswith((".", "_")):
-                remedy = f"to read those of folders in it: {self._scheme}://{path}/*/*"
-                raise StoreError(f"a folder of data files holds files only, not the folder {name!r}", remedy)
+                remedy = f"to read the files in its subfolders: {self._scheme}://{path}/*/*"
+                raise StoreError(f"a folder of data files may hold only files, not the folder {name!r}", remedy)
         return self._whole(f"{self._scheme}://{path}", "", objects, "there is no object in this folder")
 
     def _matching(self, path: str) -> Listing:
@@ -186,7 +188,7 @@ class Store:
             raise StoreError(if_none)
         for each in kept:
             if any(part in _NO_FILE_NAME or "\0" in part for part in each.name.split("/")):
-                raise StoreError(f"the object {each.name!r} has no name that a file can have")
+                raise StoreError(f"the object {each.name!r} has a name that a file can't have")
         return Listing(root, rest, tuple(sorted(kept, key=lambda each: each.name)))
 
     def read(self, one: Object, to: Path, done: Callable[[int], None]) -> None:
@@ -216,7 +218,7 @@ class Store:
                 size += len(block)
                 done(len(block))
         if size != one.size:
-            raise StoreError(f"the connection broke off after {size:,} of {one.size:,} bytes", "try again")
+            raise StoreError(f"the connection broke after {size:,} of {one.size:,} bytes", "try again")
 
 
 def in_threads(work: Callable[[Object, Callable[[int], None]], None], objects: Sequence[Object]) -> Iterator[int]:
@@ -230,7 +232,7 @@ def in_threads(work: Callable[[Object, Callable[[int], None]], None], objects: S
     def count(size: int) -> None:
         nonlocal total
         if over.is_set():
-            raise StoreError("it was given up")
+            raise StoreError("the download was given up")
         with guard:
             total += size
         came.set()
@@ -260,7 +262,7 @@ def _version(found: dict[str, Any]) -> str:
 
 
 def _changed() -> StoreError:
-    return StoreError("it was changed while it was fetched", "try again")
+    return StoreError("it changed during the download", "try again")
 
 
 @contextlib.contextmanager
@@ -287,14 +289,14 @@ def _reason(error: BaseException, one: Object | None, size: int) -> StoreError:
         return _changed()
     if isinstance(error, FileNotFoundError):
         if one is not None:
-            return StoreError("it was removed while it was fetched")
+            return StoreError("it was removed during the download")
         what = "bucket" if _is_about_bucket(error) else "object or folder"
-        return StoreError(f"there is no such {what}", "look at its spelling: upper and lower case differ")
+        return StoreError(f"there is no such {what}", "check its spelling, including upper and lower case")
     if kinds & _NO_CREDENTIALS:
         rule = f"access is denied: {said}" if "PermissionError" in kinds else said[:1].lower() + said[1:]
         return StoreError(rule, _CREDENTIALS)
     if one is not None and kinds & _BROKEN_OFF:
-        return StoreError(f"the connection broke off after {size:,} of {one.size:,} bytes", "try again")
+        return StoreError(f"the connection broke after {size:,} of {one.size:,} bytes", "try again")
     if kinds & _UNREACHABLE:
         last = next((each for each in reversed(chain) if isinstance(each, OSError) and each.errno), None)
         if last is not None:
@@ -308,8 +310,8 @@ def _endpoint() -> str:
     """Where the environment says that the store is, as a remedy."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "FSSPEC_S3_ENDPOINT_URL"):
         if value := os.environ.get(name):
-            return f"is the address right? {name} is {re.sub(r'(?<=://)[^/@]+(?=@)', '…', value)}"
-    return "is the network there? AWS_ENDPOINT_URL names another store than that of AWS"
+            return f"check the address: {name} is {re.sub(r'(?<=://)[^/@]+(?=@)', '…', value)}"
+    return "check the network; to use a store other than AWS, set AWS_ENDPOINT_URL"
 
 
 def _is_about_bucket(error: BaseException) -> bool:
@@ -499,5 +501,5 @@ def _check_room(size: int, cache: Path) -> None:
     if size > (free := files.free_bytes(cache)):
         from embexp.system.terminal import byte_size
 
-        rule = f"{byte_size(size)} are to be fetched, and the disk of {cache} has {byte_size(free)} left"
+        rule = f"{byte_size(size)} must be downloaded, but the disk of {cache} has only {byte_size(free)} left"
         raise StoreError(rule, "choose another disk: output.cache=DIR")

@@ -203,9 +203,9 @@ def _foreign(function: str, seen: set[str]) -> str:
     seen.add(function)
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top in sys.builtin_module_names:
-        return f"module {module!r} is in Python's library"
+        return f"module {module!r} belongs to Python's standard library"
     if top in _NEVER_OWN:
-        return f"module {module!r} is embexp's own"
+        return f"module {module!r} belongs to embexp"
     specs = find_modules(module)
     for spec in specs:
         for place in _places(spec):
@@ -231,7 +231,7 @@ def within(function: str, folders: Iterable[Path]) -> str:
             for root in map(Path.resolve, folders):
                 if place.is_relative_to(root) and not (here.is_relative_to(root) and place.is_relative_to(here)):
                     shown = place.relative_to(here) if place.is_relative_to(here) else place
-                    return f"module {spec.name!r} is in a folder of configs ({shown})"
+                    return f"module {spec.name!r} is in a config folder ({shown})"
     return ""
 
 
@@ -377,7 +377,7 @@ class NamedFunction:
             signature.bind(*values, **args)
         except TypeError as error:
             takes = ", ".join(filter(None, (self.takes, "**args")))
-            rule = f"{self.name} is called as function({takes}), which does not fit its signature"
+            rule = f"{self.name} is called as function({takes}), which does not match its signature"
             raise ConfigError([Fault(f"{self.path}.args", repr(args), f"{rule} {signature}: {error}")]) from error
 
     def fault(self, rule: str, remedy: str = "") -> ConfigError:
@@ -441,7 +441,7 @@ def faults_of_function(function: str, path: str) -> list[Fault]:
                 path,
                 repr(function),
                 f"there is no module {module!r} in the working directory ({Path.cwd()}) or the environment",
-                "start from the folder that holds it, or install it",
+                "start embexp from the folder that holds it, or install it",
             )
         ]
     if not spec.has_location or spec.origin is None or not spec.origin.endswith(".py"):

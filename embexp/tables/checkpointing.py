@@ -157,7 +157,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
             with tf.device("/cpu:0"):
                 return {_KEY: tf.zeros([0, int(self.shape[1])], self.dtype)}
         if not tf.executing_eagerly():
-            raise ValueError(f"{self.name}: in a graph, it is saved by `checkpoints.streaming`")
+            raise ValueError(f"{self.name}: in a graph, use `checkpoints.streaming` to save it")
         whole = arrays.empty(tuple(self.shape), np.float32)
         start = 0
         for block in self.blocks():
@@ -168,7 +168,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
     def _restore_from_tensors(self, restored: dict[str, Any]) -> Any:
         if not tf.executing_eagerly():
             # A saver of a graph creates this operation for everything that it writes; running it must fail.
-            return tf.debugging.Assert(False, [f"{self.name} is restored by checkpoints.streaming"])
+            return tf.debugging.Assert(False, [f"{self.name}: use checkpoints.streaming to restore it"])
         whole = restored[_KEY]
         if not whole.shape.is_compatible_with(self.shape):
             raise ValueError(f"{self.name} is {self.shape.as_list()}, the checkpoint's {whole.shape.as_list()}")

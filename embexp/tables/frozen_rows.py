@@ -201,8 +201,8 @@ def _checked_range(frozen: range | slice, rows: int) -> range:
 
 def _beyond(row: int, rows: int) -> ValueError:
     return ValueError(
-        f"frozen: row {row:,} is not in the variable, which has rows 0 to {rows - 1:,}; leave it out, or freeze rows of"
-        " the right variable"
+        f"frozen: row {row:,} is not in the variable, which has rows 0 to {rows - 1:,}; remove it, or freeze "
+        f"rows of the right variable"
     )
 
 

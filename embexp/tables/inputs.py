@@ -135,7 +135,7 @@ def _check_weights(name: str, feature: Feature, ids: Any, weights: Any) -> None:
     if weights is None:
         return
     if isinstance(ids, tf.Tensor):
-        raise ValueError(f"feature {name!r}: weights go with sparse or ragged ids, but these ids are dense")
+        raise ValueError(f"feature {name!r}: weights need sparse or ragged ids, but these ids are dense")
     if feature.max_sequence_length:
         raise ValueError(f"feature {name!r}: a sequence is not combined, so it can't have weights")
     kind = tf.RaggedTensor if isinstance(ids, tf.RaggedTensor) else tf.SparseTensor
@@ -239,8 +239,8 @@ def _ragged_shape(name: str, feature: Feature, ids: Any, weights: Any) -> tuple[
     repeats, rest = divmod(size, batch) if batch else (0, size)
     if rest or repeats < 1:
         raise ValueError(
-            f"feature {name!r}: output_shape {output} holds {size} vectors, "
-            f"which is no multiple of the batch size {batch}"
+            f"feature {name!r}: output_shape {output} holds {size} vectors, which is not a multiple of the "
+            f"batch size {batch}"
         )
     if length and repeats != length:
         raise ValueError(
@@ -269,13 +269,13 @@ def _own_shape(name: str, feature: Feature, shape: Any, static: Any) -> Any:
     output = feature.output_shape
     if not static.is_compatible_with(output):
         raise ValueError(f"feature {name!r}: output_shape is {output}, but the input's shape is {static}")
-    message = f"feature {name!r}: output_shape is {output}, but the input has another shape"
+    message = f"feature {name!r}: output_shape is {output}, but the input has a different shape"
     with tf.control_dependencies([tf.debugging.assert_equal(shape, tf.constant(output, tf.int32), message)]):
         return tf.constant(output, tf.int32) + 0
 
 
 def _same(name: str, ours: Any, theirs: Any, what: str) -> Any:
-    message = f"feature {name!r}: the {what} of the weights are not those of the ids"
+    message = f"feature {name!r}: the {what} of the weights differ from those of the ids"
     with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(ours), tf.shape(theirs), message)]):
         return tf.debugging.assert_equal(ours, tf.cast(theirs, ours.dtype), message)
 
@@ -345,4 +345,4 @@ def check_names(call: str, values: Mapping[str, Any], features: Mapping[str, Fea
     """Raises ValueError unless a call got every feature once."""
     missing, unknown = sorted(set(features) - set(values)), sorted(set(values) - set(features))
     if missing or unknown:
-        raise ValueError(f"{call} takes every feature once: missing {missing}, unknown {unknown}")
+        raise ValueError(f"{call} needs every feature exactly once: missing {missing}, unknown {unknown}")

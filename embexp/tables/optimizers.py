@@ -372,10 +372,11 @@ class RowGroups:
                 f"table {name!r}: phases begin at {list(starts)}, expected {len(multipliers)}, rising from 0"
             )
         if groups.dtype != np.uint8 or (multipliers < 0).any() or not np.isfinite(multipliers).all():
-            raise ValueError(f"table {name!r}: groups are bytes, and multipliers finite numbers of 0 or more")
+            raise ValueError(f"table {name!r}: groups are bytes, and multipliers are finite numbers of at least 0")
         if len(groups) and int(groups.max()) >= multipliers.shape[1]:
             raise ValueError(
-                f"table {name!r}: there is a group {groups.max()}, but {multipliers.shape[1]} groups have multipliers"
+                f"table {name!r}: there is a group {groups.max()}, but only {multipliers.shape[1]} groups have "
+                f"multipliers"
             )
         self._values = arrays.empty(groups.shape, np.uint8)
         self._values[:] = groups

@@ -128,7 +128,7 @@ class RowEngine:
         """
         for name, feature in features.items():
             if feature.table not in tables:
-                raise ValueError(f"feature {name!r} is of table {feature.table!r}, which is not there")
+                raise ValueError(f"feature {name!r} uses table {feature.table!r}, which does not exist")
         # A mapped table is always frozen.
         moving = {name: cast(MovingTable, table) for name, table in tables.items() if not table.frozen}
         for name, table in moving.items():
@@ -205,7 +205,7 @@ class RowEngine:
             RuntimeError: nothing was enqueued.
         """
         if self._current is None or self._looked_up:
-            raise RuntimeError("activations() comes once after enqueue()")
+            raise RuntimeError("call activations() once after each enqueue()")
         lookups = self._current.lookups
         self._looked_up = True
         if not self._training:
@@ -230,7 +230,7 @@ class RowEngine:
         """
         step = self._current
         if step is None or not self._training or not self._looked_up:
-            raise RuntimeError("apply_gradients() comes once after enqueue(..., training=True) and activations()")
+            raise RuntimeError("call apply_gradients() once after enqueue(..., training=True) and activations()")
         inputs.check_names("apply_gradients", gradients, self._features)
         for name, gradient in gradients.items():
             if gradient is not None and gradient.dtype != tf.float32:
@@ -365,7 +365,7 @@ class ExportedLookup:
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Raises RuntimeError: this backend trains nothing."""
-        raise RuntimeError("exported tables are only looked up; they can't be trained")
+        raise RuntimeError("exported tables can only be looked up; they can't be trained")
 
 
 def _of_any_batch(feature: Feature) -> Feature:

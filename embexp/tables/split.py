@@ -211,14 +211,14 @@ class SplitTable(ReadableTable):
         if mapping is not None:
             check_mapping(name, mapping, precision.rows)
             if file_rows is None or len(file_rows) != len(frozen) or mapping.shape[1] != dim:
-                raise ValueError(f"table {name!r} is {len(frozen)} × {dim}, but its file's rows do not fit")
+                raise ValueError(f"table {name!r} is {len(frozen)} × {dim}, but the rows of its file don't fit")
             check_file_rows(name, file_rows, len(mapping))
         in_file = frozen.copy() if file_rows is None else frozen & (file_rows >= 0)
         fixed_rows, moving_rows = int(np.count_nonzero(in_file)), int(np.count_nonzero(~frozen))
         if moving_rows == 0 and in_file.all():  # of a part of a table; TensorFlow gathers from no variable of no rows
             in_file[0], fixed_rows = False, fixed_rows - 1
         if not fixed_rows:
-            raise ValueError(f"table {name!r} is split, and none of its {len(frozen)} rows would be split off")
+            raise ValueError(f"table {name!r} is split, but none of its {len(frozen)} rows would be split off")
         self.name, self.rows, self.dim, self.combiner = name, len(frozen), dim, combiner
         self.storage = Storage.SPLIT if mapping is None else Storage.MEMORY_MAP
         self.groups, self.initial = groups, dict(slots or {})
@@ -393,7 +393,7 @@ class SplitRows:
         # Rows that stay in their file can't be assigned, only compared.
         elif not np.array_equal(self._gather(numbers[fixed]).view(np.uint32), values[fixed].view(np.uint32)):
             raise ValueError(
-                f"frozen rows of table {self._table.name} in the checkpoint are not those of its pretrained file"
+                f"frozen rows of table {self._table.name} in the checkpoint differ from those of its pretrained file"
             )
 
 
@@ -434,7 +434,9 @@ def check_scales(name: str, scales: np.ndarray, rows: int) -> None:
 def check_file_rows(name: str, file_rows: np.ndarray, count: int) -> None:
     """Raises ValueError unless these are rows of a file with `count` rows, or -1."""
     if not len(file_rows) or file_rows.min() < -1 or file_rows.max() >= count:
-        raise ValueError(f"table {name!r}: rows of the file are 0 to {count - 1}, or -1 for none, at least one of them")
+        raise ValueError(
+            f"table {name!r}: file row numbers must be 0 to {count - 1}, or -1 for none, with at least one row"
+        )
 
 
 def _in_order(file_rows: np.ndarray) -> bool:

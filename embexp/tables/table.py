@@ -87,11 +87,13 @@ class EmbeddingTable(ReadableTable):
         if rows < 1 or dim < 1:
             raise ValueError(f"table {name!r}: rows ({rows}) and dim ({dim}) must be at least 1")
         if frozen and slots:
-            raise ValueError(f"table {name!r} is frozen, so it has no use for slots, got {sorted(slots)}")
+            raise ValueError(f"table {name!r} is frozen, so it can't have slots, got {sorted(slots)}")
         if by_reference and not frozen:
-            raise ValueError(f"table {name!r} is kept by reference, so it must be frozen: its rows would be lost")
+            raise ValueError(
+                f"table {name!r} is kept by reference, so it must be frozen, or trained rows would be lost"
+            )
         if frozen and groups is not None:
-            raise ValueError(f"table {name!r} is frozen, so it has no use for groups of rows")
+            raise ValueError(f"table {name!r} is frozen, so it can't have groups of rows")
         self.name, self.rows, self.dim, self.combiner = name, rows, dim, combiner
         self.frozen, self.by_reference, self.groups = frozen, by_reference, groups
         self.row_slots, self.precision = frozenset(row_slots), precision

@@ -106,7 +106,7 @@ def _optimizer(optimizer: TableOptimizer, learning_rate: Any) -> Any:
     if optimizer.clipnorm is not None:
         raise ValueError("TPUEmbedding does not clip the norm of a row's gradient")
     if optimizer.decays_per_epoch:
-        raise ValueError("TPUEmbedding decays a row in each step that looks it up")
+        raise ValueError("TPUEmbedding decays a row at every step that looks it up")
     settings = {name: getattr(optimizer, name) for name in type(optimizer).model_fields}
     for name in ("kind", "schedule", "clipnorm", "weight_decay_per"):
         del settings[name]
@@ -126,7 +126,7 @@ def _learning_rate(
     if rules.is_constant(schedule):
         return rate
     if step is None or total_steps is None:
-        raise ValueError(f"the learning rate of table {table!r} changes over time: step and total_steps are needed")
+        raise ValueError(f"the learning rate of table {table!r} changes over time: pass step and total_steps")
     return known.setdefault(
         (rate, schedule), lambda: rate * rules.schedule_factor(schedule, step, total_steps=total_steps)
     )
@@ -172,7 +172,7 @@ class TPUBackend:
         """
         for name, feature in features.items():
             if feature.table not in tables:
-                raise ValueError(f"feature {name!r} is of table {feature.table!r}, which is not there")
+                raise ValueError(f"feature {name!r} uses table {feature.table!r}, which does not exist")
         self._strategy, self._tables = strategy, dict(tables)
         replicas = strategy.num_replicas_in_sync
         self._features = {name: _of_one_replica(name, feature, replicas) for name, feature in features.items()}
@@ -236,8 +236,8 @@ class TPUBackend:
         return activations
 
     def rows(self, feature: str, start: int, stop: int) -> Any:
-        """Raises RuntimeError: a TPU's rows are looked up by steps only."""
-        raise RuntimeError("a TPU's rows are looked up by steps only")
+        """Raises RuntimeError: only training steps can look up rows on a TPU."""
+        raise RuntimeError("only training steps can look up rows on a TPU")
 
     @without_autograph
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
@@ -390,7 +390,7 @@ def _of_one_replica(name: str, feature: Feature, replicas: int) -> Feature:
     batch, *inner = feature.output_shape
     if batch % replicas:
         raise ValueError(
-            f"feature {name!r}: its output_shape is of {batch} examples, and there are {replicas} replicas"
+            f"feature {name!r}: its output_shape has {batch} examples, which {replicas} replicas can't share equally"
         )
     return feature.model_copy(update={"output_shape": (batch // replicas, *inner)})
 
@@ -446,8 +446,8 @@ def _input_form(name: str, feature: Feature, table: TPUTable, spec: Any, *, sequ
         output = tf.TensorShape([shape[0], feature.max_sequence_length])
     if not output.is_fully_defined() or shape[0] is None:
         raise ValueError(
-            f"feature {name!r}: a TPU must know the shape of its activations beforehand, but {output} is not fully"
-            " known; give batches of one size, or the feature an output_shape"
+            f"feature {name!r}: a TPU must know the shape of its activations beforehand, but {output} is not "
+            f"fully known; use batches of one size, or set output_shape of the feature"
         )
     whole = table.index is None
     # Sequences of 1 would be taken for bags, as there are as many results as rows.

@@ -121,9 +121,9 @@ class HostCopies:
             if "already initialized" not in str(error):
                 raise
             raise RunError(
-                "the TPU is already set up for embeddings: its memory holds the tables of one TPUEmbedding, made since"
-                " the TPU system was last initialised, and can't take those of another; begin with a new process, or"
-                " call tf.tpu.experimental.initialize_tpu_system again, which loses what is in the TPU"
+                "the TPU is already set up for embeddings: since it was last initialised, a TPUEmbedding has "
+                "placed its tables in its memory, and a second one can't; start a new process, or call "
+                "tf.tpu.experimental.initialize_tpu_system again, which clears the TPU"
             ) from error
         self.run, self.dequeue = strategy.run, self.embedding.dequeue
         self.apply_gradients = self.embedding.apply_gradients
@@ -166,8 +166,8 @@ class OnSparseCores:
         for name, own in vectors.items():
             if own.count % cores:
                 raise RunError(
-                    f"feature {name!r}: each chip has {own.count} vectors of it, and its {cores} SparseCores can't"
-                    f" share them equally; choose a batch size of which each replica's part is a multiple of {cores}"
+                    f"feature {name!r}: each chip has {own.count} vectors of it, which its {cores} SparseCores "
+                    f"can't share equally; choose a batch size that gives each replica a multiple of {cores}"
                 )
         make = functools.partial(
             tf.tpu.experimental.embedding.TPUEmbeddingV2, configs, pipeline_execution_with_tensor_core=pipelined

@@ -70,13 +70,15 @@ class TPUTable(ReadableTable):
         if optimizer is None and frozen_rows is not None:
             raise ValueError(f"table {name!r} has no optimizer, so all its rows are frozen")
         if by_reference and optimizer is not None:
-            raise ValueError(f"table {name!r} is kept by reference, so it must be frozen: its rows would be lost")
+            raise ValueError(
+                f"table {name!r} is kept by reference, so it must be frozen, or trained rows would be lost"
+            )
         if frozen_rows is not None and (frozen_rows.dtype != np.bool_ or frozen_rows.shape != (rows,)):
             raise ValueError(
                 f"table {name!r}: frozen_rows is {frozen_rows.dtype} {frozen_rows.shape}, expected bool ({rows},)"
             )
         if frozen_rows is not None and not 0 < np.count_nonzero(frozen_rows) < rows:
-            raise ValueError(f"table {name!r} is split only where some rows may move and some may not")
+            raise ValueError(f"table {name!r} can be split only if some rows are frozen and some are trainable")
         self.name, self.source, self.rows, self.dim = name, source, rows, dim
         self.combiner, self.optimizer, self.by_reference = combiner, optimizer, by_reference
         self.chunk_bytes = chunk_bytes
@@ -214,6 +216,7 @@ def check_normal(table: str, values: np.ndarray) -> None:
     """Raises RunError for frozen rows with a subnormal number, which a TPU would change."""
     if ((np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)).any():
         raise RunError(
-            f"table {table!r}: frozen rows hold numbers below {np.finfo(np.float32).tiny:.2g} that are not 0; a TPU"
-            " makes 0 of them as soon as it touches a row. Set them to 0 in the pretrained file, or set strategy=cpu"
+            f"table {table!r}: frozen rows hold numbers below {np.finfo(np.float32).tiny:.2g} that are not 0; a "
+            f"TPU turns them into 0 when it first updates the row. Set them to 0 in the pretrained file, or set "
+            f"strategy=cpu"
         )

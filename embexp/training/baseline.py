@@ -31,12 +31,12 @@ OTHERS = FITTED | {"popularity": "popularity"}
 
 @dataclass(frozen=True)
 class Reference:
-    """The constant prediction of a task, and what a model gains on it.
+    """The constant prediction of a task, and how much better a model is.
 
     Attributes:
         prediction: in words.
         metrics: those that a warning shows.
-        gains: from the metrics of a split and those of the constant, the parts of what there is to gain; None: unknown.
+        gains: from the metrics of a split and of the constant, the fractions of the possible gain; None if unknown.
     """
 
     prediction: str

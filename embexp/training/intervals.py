@@ -277,7 +277,7 @@ def differences(
         ValueError: they are not of as many rows; see `pairs`.
     """
     if [each.count for each in before] != [each.count for each in after]:
-        raise ValueError("pairs are of the same rows")
+        raise ValueError("paired samples must be about the same rows")
     found: dict[str, Interval] = {}
     for mine, theirs in zip(after, before, strict=True):
         found |= resampled(mine, seed, progress).less(resampled(theirs, seed, progress)).ends()

@@ -14,42 +14,42 @@ from typing import Any
 
 
 class Listener:
-    """Receives the events of a training run; subclasses override those that they need.
+    """Receives the events of a training run. Subclasses override the ones they need.
 
-    Events come in this order: started, resumed (where a checkpoint is continued), any number of progressed, paced,
-    logged, evaluated, reset and warned, ended. `ended` comes after an error too, so that files and terminals are left
-    in order.
+    Events come in this order: started; resumed, if a checkpoint is continued; any number of progressed, paced, logged,
+    evaluated, reset and warned; ended. `ended` also comes after an error, so that a listener can close files and
+    restore the terminal.
     """
 
     stop_status: str | None = None
-    """Set in `evaluated`, it ends the training after this evaluation, with this status."""
+    """If `evaluated` sets it, training ends after this evaluation with this status."""
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
         """Training begins; it takes `total_steps` steps unless it ends early."""
 
     def resumed(self, step: int) -> None:
-        """Training continues after `step` steps, which an earlier process did."""
+        """Training continues after `step` steps, which an earlier process ran."""
 
     def progressed(self, step: int) -> None:
         """`step` steps are done. Comes several times a second."""
 
     def paced(self, pace: Pace) -> None:
-        """How fast the training is; comes after each `progressed`."""
+        """The training speed; comes after each `progressed`."""
 
     def working(self, stage: str, done: float | None) -> None:
-        """What is done between two steps takes seconds, such as an evaluation: how much of it (0 to 1) is done."""
+        """Work between two steps takes seconds, such as an evaluation; this fraction (0 to 1) is done."""
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
-        """`loss` is the mean training loss since the last log event; the rate is None where nothing could be timed."""
+        """`loss` is the mean training loss since the last log event; the rate is None if nothing could be timed."""
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-        """`metrics` of a split (train, validation, test) after `step` steps."""
+        """The `metrics` of a split (train, validation, test) after `step` steps."""
 
     def drifted(self, step: int, drift: Mapping[str, Mapping[str, float | None]]) -> None:
         """How far each table's pretrained rows are from their file after `step` steps; once more after `ended`."""
 
     def reset(self, step: int, rows: Mapping[str, int]) -> None:
-        """So many rows of each table got their initial values again after `step` steps."""
+        """After `step` steps, this many rows of each table were reset to their initial values."""
 
     def warned(self, sentence: str) -> None:
         """Something went wrong that does not end the training, such as a checkpoint that can't be written."""

@@ -51,7 +51,7 @@ def hidden(x: Any, widths: Sequence[int], *, activation: Activation, dropout: fl
 
 @dataclass(frozen=True)
 class Head:
-    """What a run asks of any model.
+    """What a run requires of any model.
 
     Attributes:
         seed: the run's seed. Initial values depend only on it and on layer names.
@@ -322,7 +322,8 @@ def _output(model: keras.Model, function: NamedFunction, activations: Mapping[st
             return traced.get_concrete_function(inputs).structured_outputs
         except Exception as error:
             raise function.fault(
-                f"its model must take a dict of {', '.join(activations)}, but calling it so raised {described(error)}",
+                f"its model must take a dict of {', '.join(activations)}, but calling it with one raised "
+                f"{described(error)}",
                 "build it with keras.Model(inputs=activations, outputs=logits), unused inputs included",
             ) from error
 
@@ -420,7 +421,7 @@ def custom_loss(loss: CustomLoss, model: Model, task: Task, outputs: int) -> Los
         if not tf.is_tensor(losses) or not losses.dtype.is_floating or losses.shape.rank not in (1, None):
             found = f"{losses.dtype.name} {losses.shape}" if tf.is_tensor(losses) else kind_of(losses)
             rule = f"it must return the loss of each example, a floating-point tensor [B], but returned {found}"
-            raise function.fault(rule, "leave out the mean over the batch")
+            raise function.fault(rule, "remove the mean over the batch")
 
     shape = [None] if outputs == 1 else [None, outputs]
     specs = tf.TensorSpec([None], tf.float32), tf.TensorSpec(shape, tf.float32)
@@ -525,7 +526,7 @@ def custom_optimizer(spec: CustomDenseOptimizer, rate: Any) -> keras.optimizers.
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise function.fault(f"it must return a keras.optimizers.Optimizer, but returned {kind_of(optimizer)}")
     if optimizer.built:
-        raise function.fault("its optimizer is built already", "leave out the call of build")
+        raise function.fault("its optimizer is already built", "remove the call of build")
     theirs = type(optimizer)
     optimizer.__class__ = type(theirs.__name__, (_SummedGradients, theirs), {})
     return optimizer

@@ -73,7 +73,7 @@ def _mapped_npy(path: Path, name: str) -> Stored:
     except arrays.PickledError:
         raise DataError(f"{name}: {_PICKLED}") from None
     except ValueError as error:
-        raise DataError(f"{name}: found no .npy file: {error}") from None
+        raise DataError(f"{name}: this is not a .npy file: {error}") from None
     if (dtype := header.dtype) == _VOID16:
         dtype, matrix = BFLOAT16, matrix.view(BFLOAT16)
     rows, dim = checked_shape(name, header.shape, dtype)
@@ -123,11 +123,13 @@ def _extract(path: Path, key: str, folder: Path, progress: Progress) -> None:
         header, size = _header(path, file), archive.getinfo(member).file_size
     checked_shape(name, header.shape, header.dtype)
     if size != header.size:  # before it is unpacked: a megabyte of a zip may become a gigabyte
-        raise DataError(f"{name}: found {size:,} bytes in the archive, expected {header.size:,}, by its header")
+        raise DataError(
+            f"{name}: found {size:,} bytes in the archive, expected {header.size:,} according to its header"
+        )
     if size > (free := shutil.disk_usage(folder).free):  # not when gigabytes are written
         raise DataError(
-            f"{name}: found {size:,} bytes when unpacked, and the disk of the cache has {free:,} left: make room in"
-            f" {folder.parent}, or name another output.cache"
+            f"{name}: found {size:,} bytes when unpacked, but the disk of the cache has only {free:,} left: "
+            f"free some space in {folder.parent}, or set another output.cache"
         )
     done = 0
     with (folder / "array.npy").open("wb") as written:
@@ -349,7 +351,9 @@ def read_checkpoint(path: Path, wanted: Wanted) -> Stored:
     """
     index = bundle_index.find(path)
     if index is None:
-        raise DataError(f"{path}: found no checkpoint: neither {path.name}.index nor a folder that holds one")
+        raise DataError(
+            f"{path}: found no checkpoint: there is neither {path.name}.index nor a folder with a checkpoint"
+        )
     return read_tensor(index, wanted.key)
 
 

@@ -46,12 +46,14 @@ def read_arrow(path: Path, wanted: Wanted) -> Stored:
 def _read(table: _ParquetParts | _ArrowParts, key: str | None, token_column: str | None) -> Stored:
     names = table.schema.names
     if len(set(names)) != len(names):
-        raise DataError(f"{table.path}: found several columns of one name, expected distinct ones: {', '.join(names)}")
+        raise DataError(
+            f"{table.path}: found several columns with the same name, expected distinct ones: {', '.join(names)}"
+        )
     if token_column is None:
         words = [name for name in names if _is_text(table.schema.field(name).type)]
         if len(words) > 1:
-            raise DataError(f"{table.path}: found {len(words)} columns of text, expected a token_column that says which"
-                            f" holds the tokens: {', '.join(words)}")  # fmt: skip
+            raise DataError(f"{table.path}: found {len(words)} columns of text; set token_column"
+                            f" to the one that holds the tokens: {', '.join(words)}")  # fmt: skip
         token_column = words[0] if words else None
     elif token_column not in names or not _is_text(table.schema.field(token_column).type):
         raise DataError(f"{table.path}: found no column of text {token_column!r}; it has {', '.join(names)}")

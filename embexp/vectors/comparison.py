@@ -283,8 +283,8 @@ def _views(sets: Sequence[Vectors]) -> tuple[list[_Some], int]:
     shared = views[0].rows
     if shared < 3:
         raise DataError(
-            f"{', '.join(each.name for each in sets)}: found {plural(shared, 'shared token')} with a direction,"
-            " expected three at least"
+            f"{', '.join(each.name for each in sets)}: found {plural(shared, 'shared token')} with a direction, "
+            f"expected at least three"
         )
     return views, alike - shared
 
@@ -335,12 +335,14 @@ def _shared(sets: Sequence[Vectors]) -> list[np.ndarray]:
     if not having:
         if len({len(each.values) for each in sets}) > 1:
             listed = ", ".join(f"{each.name} with {len(each.values):,} rows" for each in sets)
-            raise DataError(f"found {listed}: without tokens, rows are matched by number, so all need as many")
+            raise DataError(
+                f"found {listed}: without tokens, rows are matched by number, so all need the same number of rows"
+            )
         return [np.arange(len(sets[0].values))] * len(sets)
     if lacking := [each.name for each in sets if each.tokens is None]:
         raise DataError(
-            f"{', '.join(lacking)}: found no tokens, and {having[0]} has some: rows are matched by token where there"
-            " are any"
+            f"{', '.join(lacking)}: found no tokens, but {having[0]} has some: either all files need tokens, or "
+            f"none may have them"
         )
     first = sets[0].tokens
     assert first is not None  # all have tokens

@@ -138,8 +138,8 @@ def changed_rows(before: Rows, folder: Path, name: str, *, rows: int, dtype: np.
     behind = len(numbers) - int(np.searchsorted(numbers, before.rows))
     if len(numbers) != len(values) or not rising or behind != max(0, rows - before.rows):
         raise DataError(
-            f"{folder / ROWS.format(name)}: found {len(numbers):,} row numbers for {len(values):,} rows, expected the"
-            f" rising numbers of rows of a table of {rows:,} that had {before.rows:,}"
+            f"{folder / ROWS.format(name)}: found {len(numbers):,} row numbers for {len(values):,} rows, "
+            f"expected increasing row numbers of a table that grew from {before.rows:,} to {rows:,} rows"
         )
     return ChangedRows(before, numbers, values, rows)
 

@@ -86,8 +86,8 @@ class FileSource:
         if non_finite is NonFinite.SKIP and not matrix.finite and self._non_finite_rows.size:
             if matrix.tokens is None:
                 raise self._not_finite(
-                    "and the file has no tokens, so that rows are known by their numbers and none can be removed; set"
-                    f" the policy to {NonFinite.ZERO}, or name the tokens"
+                    "but the file has no tokens, so its rows are identified by number and none can be removed; "
+                    "set the policy to {NonFinite.ZERO}, or name the tokens"
                 )
             self._stored = self._converted()
 
@@ -300,7 +300,7 @@ def open_vectors(
     form = Format(format) if format else format_of(path)
     if token_column is not None and not form.reader.token_column:
         listed = ", ".join(each for each in Format if each.reader.token_column)
-        raise DataError(f"{path}: a token_column is of {listed}, and this is {form}")
+        raise DataError(f"{path}: only {listed} can have a token_column, but this is {form}")
     if form is not Format.CHECKPOINT and (fault := files.fault_of(path)):
         raise DataError(f"{path}: {fault}")
     # A reader is imported when it is needed: h5py and Parquet's module alone take longer than `vectors info` does.
@@ -346,7 +346,7 @@ class PickledError(DataError):
 
     def __init__(self, path: Path, what: str, lines: Sequence[str]) -> None:
         """Takes what the file is, and lines of Python."""
-        rule = f"found {what}, which can run any code when it is read"
+        rule = f"found {what}, which can run arbitrary code when it is read"
         remedy = "\n      ".join(["if you trust it, convert it with Python:", *lines])
         super().__init__(f"{path}: {rule}", remedy)
         self.rule = rule
@@ -433,13 +433,15 @@ def format_of(path: Path) -> Format:
         raise DataError(f"{path}: found a folder without a checkpoint, expected a file of vectors")
     if fault := files.fault_of(path):
         raise DataError(f"{path}: {fault}")
-    raise DataError(f"{path}: its suffix {suffix!r} stands for no format; state it, one of {', '.join(Format)}")
+    raise DataError(
+        f"{path}: the suffix {suffix!r} does not determine the format; set it to one of {', '.join(Format)}"
+    )
 
 
 def _member(path: Path, key: str | None) -> str:
     """The name of the file to read in a zip archive; `key`, or that of the only one."""
     with (
-        read_by_library(f"{path}: found no whole zip archive, is it cut short?"),
+        read_by_library(f"{path}: found an incomplete zip archive; is it cut short?"),
         files.opened(path) as file,
         zipfile.ZipFile(file) as archive,
     ):
@@ -460,7 +462,7 @@ def _with_tokens(path: Path, found: Stored, tokens_file: Path | None) -> Stored:
         if found.tokens is not None or not tokens_file.is_file():
             return found
     elif found.tokens is not None:
-        raise DataError(f"{path}: found tokens in the file itself, so a tokens_file can't be given too")
+        raise DataError(f"{path}: found tokens in the file itself, so it can't have a tokens_file as well")
     elif fault := files.fault_of(tokens_file):
         raise DataError(f"{tokens_file}: {fault} of tokens")
     tokens = partial(stored.read_token_file, tokens_file, found.rows)
@@ -561,20 +563,21 @@ def _check(sources: Sequence[FileSource], how: Join) -> None:
         name, before = other.files[0], first.files[0]
         if how is Join.PREFERENCE and other.dim != first.dim:
             raise DataError(
-                f"{name}: found rows of {other.dim} numbers, and those of {before} have {first.dim}; files in order of"
-                " preference have equally long rows, others can be joined by columns (join=columns)"
+                f"{name}: found rows of {other.dim} numbers, but those of {before} have {first.dim}; files in "
+                f"order of preference need equally long rows, and others can be joined by columns (join=columns)"
             )
         if (other.tokens is None) != (first.tokens is None):
             with_, without = (name, before) if first.tokens is None else (before, name)
-            raise DataError(f"{without}: found no tokens, and {with_} has some; give it a tokens_file")
+            raise DataError(f"{without}: found no tokens, but {with_} has some; give it a tokens_file")
         if first.tokens is None and how is Join.PREFERENCE:
             raise DataError(
-                f"{name}: found no tokens, so that each row is that of {before}; give both files a tokens_file"
+                f"{name}: found no tokens, so each row would belong to the same row of {before}; give both "
+                f"files a tokens_file"
             )
         if first.tokens is None and other.rows != first.rows:
             raise DataError(
-                f"{name}: found {other.rows:,} rows, expected {first.rows:,}, as {before} has; without tokens, rows are"
-                " taken by number"
+                f"{name}: found {other.rows:,} rows, expected {first.rows:,}as in {before}; without tokens, "
+                f"rows are matched by number"
             )
 
 

@@ -312,7 +312,7 @@ def deviation_of(initializer: Drawn, dim: int) -> float:
         case TruncatedNormal():
             return _OF_TRUNCATED * (1 / math.sqrt(dim) if initializer.stddev is None else initializer.stddev)
         case Constant():
-            raise ValueError("a constant has no deviation")
+            raise ValueError("a constant has no standard deviation")
         case _:
             assert_never(initializer)
 

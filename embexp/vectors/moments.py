@@ -168,7 +168,7 @@ def measure(parts: Iterable[Part], *, covariance: bool = False, single: bool = F
     if not (np.isfinite(mean).all() and np.isfinite(squares).all()):
         raise DataError(
             "the file's rows have no mean and variance: found NaN or infinities, which non_finite=keep lets pass\n"
-            "    set non_finite to zero or skip, or missing and transform to what needs no mean"
+            "    set non_finite to zero or skip, or choose missing and transform settings that need no mean"
         )
     return Moments(mean, squares / count)
 

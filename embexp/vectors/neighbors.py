@@ -100,7 +100,7 @@ def nearest_rows(
     wanted, nowhere = directions(vectors, np.float64)
     if nowhere.any():
         raise DataError(
-            f"row {queries[nowhere][0] + 1} is all zeros or not finite, so it points nowhere and has no neighbors"
+            f"row {queries[nowhere][0] + 1} is all zeros or not finite, so it has no direction and no neighbors"
         )
     wanted = wanted.astype(np.float32)
     best = np.empty((len(queries), 0), np.int64)
@@ -253,7 +253,7 @@ def build_index(rows: np.ndarray, queries: np.ndarray, *, recall: float = 0.99, 
             found.append((_speed(index, asked, k, effort), index, effort, seconds))
     if not found:
         raise RunError(
-            f"recall@{k} is {best:.4f} at the most effort, less than the {recall:g} asked for: ask for a lower recall"
+            f"recall@{k} is {best:.4f} at most effort, which is below the requested {recall:g}: request a lower recall"
         )
     speed, index, effort, seconds = max(found, key=lambda each: each[0])
     numbers = index.search(asked, k, effort)

@@ -395,8 +395,8 @@ def evaluate(
     """
     if tokens is None:
         raise DataError(
-            f"{name}: found rows without tokens, expected a token for each row, by which the words of a test find their"
-            " rows: name a file of tokens with --tokens, or put NAME.tokens.txt next to the file"
+            f"{name}: found rows without tokens, expected one token per row, so that the words of a test can be "
+            f"found: name a token file with --tokens, or put NAME.tokens.txt next to the file"
         )
     lookup = Lookup(tokens, rows=rows, any_case=any_case)
     return {

@@ -41,7 +41,7 @@ _LEVELS = 127
 """Of int8 on either side of 0."""
 CHUNK_BYTES = 16 * 1024 * 1024
 """Of rows that are converted at a time."""
-_FINITE = f"expected finite numbers; set the policy to {NonFinite.ZERO} or {NonFinite.SKIP} to go on"
+_FINITE = f"expected finite numbers; to continue, set the policy to {NonFinite.ZERO} or {NonFinite.SKIP}"
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def checked_shape(name: str, shape: Sequence[int], dtype: np.dtype) -> tuple[int
     if len(shape) != 2:
         raise DataError(f"{name}: found an array of {len(shape)} dimensions, {tuple(shape)}, expected 2, rows and dim")
     if dtype.newbyteorder("=") not in FLOATS:
-        allowed = "float16, bfloat16, float32 or float64, or, in safetensors files, int8 with a scale for each row"
+        allowed = "float16, bfloat16, float32 or float64, or, in safetensors files, int8 with one scale per row"
         raise DataError(f"{name}: found numbers of type {dtype}, expected {allowed}")
     rows, dim = map(int, shape)
     if rows < 1 or dim < 1:
@@ -138,7 +138,7 @@ def only_key(path: Path, shapes: Mapping[str, Sequence[int]], key: str | None, w
         return matrices[0]
     if not matrices:
         raise DataError(f"{path}: found no {what} of two dimensions, rows and dim")
-    raise DataError(f"{path}: found {len(matrices)} matrices, expected a key that says which: {listed}")
+    raise DataError(f"{path}: found {len(matrices)} matrices; set key to one of {listed}")
 
 
 def tokens_path(path: Path) -> Path:
@@ -277,8 +277,8 @@ class Writer:
         if beyond and (rows := non_finite_rows(written)).size:
             largest = np.abs(values[rows[0]]).max()
             raise DataError(
-                f"{where} {first + rows[0]}: found {largest:g}, and float16 has no number beyond 65,504; choose"
-                " dtype=bfloat16, which has the range of float32"
+                f"{where} {first + rows[0]}: found {largest:g}, but the largest float16 number is 65,504; "
+                f"choose dtype=bfloat16, which has the range of float32"
             )
         return written
 
@@ -290,7 +290,7 @@ class Writer:
         if self._invalid_text is InvalidText.ERROR:
             found = repr(written[rows[0]])
             policies = f"{InvalidText.REPLACE} or {InvalidText.SKIP}"
-            remedy = f"set the policy to {policies} to go on"
+            remedy = f"to continue, set the policy to {policies}"
             raise DataError(f"{where} {first + rows[0]}: found the token {found}, expected text in UTF-8; {remedy}")
         if self._invalid_text is InvalidText.SKIP:
             kept[rows] = False

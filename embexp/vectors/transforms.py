@@ -254,7 +254,9 @@ def scale(step: Scale, to: Fitting) -> Operation:
     # Of all numbers: the mean of their squares less the square of their mean, and the same of each column.
     variance = float(np.mean(known.variance) + np.var(known.mean))
     if not variance > 0:
-        raise DataError("transform: rows can't be scaled to a standard deviation, as all their numbers are the same")
+        raise DataError(
+            "transform: rows can't be scaled to a standard deviation because all their numbers are the same"
+        )
     wanted = deviation_of(to.table.initializer, to.table.dim) if step.std is None else step.std
     return _times(wanted / np.sqrt(variance))
 
@@ -273,7 +275,7 @@ def whiten(step: Whiten, to: Fitting) -> Operation:
     """
     known = to.known
     if not np.any(known.variance > 0):
-        raise DataError("transform: rows can't be whitened, as they are all the same")
+        raise DataError("transform: rows can't be whitened because they are all the same")
     return _along(to, known.whitening(step.floor, components=step.method is Whitening.PCA))
 
 

@@ -60,7 +60,7 @@ def convert_text(
     blocks = _blocks(name, read)
     first = next(blocks, b"")
     if not first:
-        raise DataError(f"{name}: found nothing but blanks, expected a token and its numbers in each line")
+        raise DataError(f"{name}: found only whitespace, expected a token and its numbers in each line")
     header = _header(name, first, form)
     if header is None:
         expected, dim, line = None, _dim(name, first), 1
@@ -74,7 +74,7 @@ def convert_text(
             rows += len(values)
         if expected is not None and expected != rows and header_count is HeaderCount.ERROR:
             found = f"{plural(expected, 'row')} in the header line, and {plural(rows, 'row')} below it"
-            remedy = "correct the header, or set header_count to ignore if the file is whole"
+            remedy = "correct the header; if the file is complete, set header_count to ignore"
             raise DataError(f"{name}, line 1: found {found}, expected the same number; {remedy}")
         writer.finish(name)
 
@@ -369,8 +369,8 @@ def convert_word2vec_binary(
             found = f"the end of the file {where}, expected {announced}: the file is cut short"
             raise DataError(f"{name}: found {found}")
         if strict and (left or read(1)):
-            remedy = "set header_count to ignore to read on"
-            raise DataError(f"{name}: found more behind row {rows:,}, expected {announced}; {remedy}")
+            remedy = "to read on, set header_count to ignore"
+            raise DataError(f"{name}: found more after row {rows:,}, expected {announced}; {remedy}")
         writer.finish(name)
 
 
@@ -386,7 +386,7 @@ def _binary_header(name: str, start: bytes) -> tuple[int, int, bytes]:
         return int(fields[0]), int(fields[1]), rest
     remedy = ""
     if start.startswith(_FASTTEXT_MAGIC):
-        remedy = ". This is a model of fastText: take the .vec file that belongs to it"
+        remedy = ". This is a fastText model: use its .vec file"
     found = excerpt(line[:80])
     raise DataError(
         f"{name}: found {found} at the start, expected a line with the number of rows and the dimension{remedy}"
@@ -458,8 +458,8 @@ def _separator(where: str, data: bytes, first: int, last: int, size: int) -> int
             likely[place] = 1 + int(np.count_nonzero(usual)) + (data[place + 1 + size : place + 2 + size] == b"\n")
     best = likely.most_common(2)
     if len(best) == 2 and best[0][1] == best[1][1]:
-        found = f"{last + 1 - first} spaces before the numbers, which may be in the token or in the numbers"
-        raise DataError(f"{where}: found {found}, expected a token and one space; write the file without this row")
+        found = f"{last + 1 - first} spaces before the numbers, so token and numbers can't be told apart"
+        raise DataError(f"{where}: found {found}, expected a token and one space; remove this row from the file")
     return best[0][0] if best else first
 
 

@@ -165,7 +165,9 @@ def _lines(path: Path, tokens: pa.LargeStringArray, any_token: str) -> bytes:
     for row, token in enumerate(written):
         if "\n" in token or token.endswith("\r"):
             found = f"the token {excerpt(token)} of row {row + 1}"
-            raise DataError(f"{path}: found {found}, which a line of text can't hold; to hold any: {any_token}")
+            raise DataError(
+                f"{path}: found {found}, which a line of text can't hold; for a format that can: {any_token}"
+            )
     return "".join(f"{token}\n" for token in written).encode("utf-8")
 
 
@@ -173,7 +175,7 @@ def _check_tokens(path: Path, form: str, dim: int, tokens: pa.LargeStringArray |
     """Raises DataError for tokens that would be read back as something else."""
     if tokens is None:
         what = "row" if form == ".bin" else "line"
-        raise DataError(f"{path}: the vectors have no tokens, and each {what} of {form} begins with one; write .npy")
+        raise DataError(f"{path}: the vectors have no tokens, but each {what} of {form} begins with one; write .npy")
     from embexp.vectors.word_vectors import is_number
 
     for row, token in enumerate(tokens.to_pylist()):
@@ -190,8 +192,8 @@ def _check_tokens(path: Path, form: str, dim: int, tokens: pa.LargeStringArray |
         if wrong or not token.strip(" \t"):  # rows of blank tokens are left out when they are read
             found = f"the token {excerpt(token)} of row {row + 1}"
             raise DataError(
-                f"{path}: found {found}, which would be read back as something else from {form}; "
-                f"to hold any: {any_token} ({plural(len(tokens), 'row')} in all)"
+                f"{path}: found {found}, which {form} would not preserve; for a format that does: {any_token} "
+                f"({plural(len(tokens), 'row')} in all)"
             )
 
 

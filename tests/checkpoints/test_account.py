@@ -51,5 +51,5 @@ def test_a_long_account_is_cut_where_it_is_printed_and_whole_in_an_error() -> No
         account.assert_consumed()
     assert (
         str(Account("c", restored=(ONE,), left_out=(OTHER,)))
-        == "c: 1 restored\n  1 left out, as asked:\n    step int64 []"
+        == "c: 1 restored\n  1 left out as requested:\n    step int64 []"
     )

@@ -234,7 +234,7 @@ def test_all_that_does_not_fit_is_listed(tmp_path: Path) -> None:
     shutil.rmtree(directory / "objects")
     part = tf.train.Checkpoint(embedding=everything.embedding, more=tf.Variable(0.0), other=tf.Variable(0.0))
     words = (
-        r"(?s)2 missing in the checkpoint:\n    more \(more\).*\n    other \(other\).*extra.*adam/hidden.*global_step"
+        r"(?s)2 missing from the checkpoint:\n    more \(more\).*\n    other \(other\).*extra.*adam/hidden.*global_step"
     )
     with pytest.raises(CheckpointError, match=words):
         restoring.read_run(part, directory)

@@ -188,7 +188,7 @@ def test_other_hdf5_files(tmp_path: Path) -> None:
     np.testing.assert_array_equal(contents.entry("deep/numbers").values.read(1, 2), [[3, 4, 5]])
     with pytest.raises(DataError, match=r"a.h5: pairs: NumPy has no type for its values"):
         contents.entry("pairs").values.value()
-    with pytest.raises(DataError, match=r"scalar: it is a scalar and has no rows"):
+    with pytest.raises(DataError, match=r"scalar: it is a scalar, so it has no rows"):
         contents.entry("scalar").values.read(0, 1)
     with pytest.raises(DataError, match=r"words: there are no rows 0 to 3, it has 2"):
         contents.entry("words").values.read(0, 3)
@@ -429,7 +429,7 @@ def test_missing_and_truncated_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"c.data-00000-of-00001: found 200 bytes, expected 280: .* b is not in it"):
         embexp.checkpoints.read_rows(prefix, "b", 0, 1)
     data.unlink()
-    assert open_checkpoint(prefix).faults == (f"{data}: found no such file, and the index names it for 2 of 2 keys",)
+    assert open_checkpoint(prefix).faults == (f"{data}: found no such file, but the index needs it for 2 of 2 keys",)
 
 
 def test_errors(tmp_path: Path) -> None:
@@ -437,7 +437,7 @@ def test_errors(tmp_path: Path) -> None:
     read_rows = embexp.checkpoints.read_rows
     with pytest.raises(DataError, match=r"c: found no key 'dense/kernal'; did you mean dense/kernel\?"):
         read_rows(prefix, "dense/kernal", 0, 1)
-    with pytest.raises(DataError, match=r"n: it is a scalar and has no rows"):
+    with pytest.raises(DataError, match=r"n: it is a scalar, so it has no rows"):
         read_rows(prefix, "n", 0, 1)
     for start, stop in ((0, 8), (-1, 2), (3, 2)):
         with pytest.raises(DataError, match=rf"dense/kernel: there are no rows {start} to {stop}, it has 7"):
@@ -445,7 +445,7 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere: there is no such file or folder; give a run's directory, a check"):
         open_checkpoint(tmp_path / "nowhere")
     (tmp_path / "text.txt").write_text("no checkpoint")
-    with pytest.raises(DataError, match=r"text.txt: it is no file of weights; give a run's directory"):
+    with pytest.raises(DataError, match=r"text.txt: it is not a file of weights; give a run's directory"):
         open_checkpoint(tmp_path / "text.txt")
     with pytest.raises(DataError, match=r"d.index: found no such file, expected the index of a checkpoint"):
         open_checkpoint(tmp_path / "d.index")
@@ -453,7 +453,7 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"empty: found no checkpoint in this folder; give a run's directory"):
         open_checkpoint(tmp_path / "empty")
     (tmp_path / "sweep" / "0" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"sweep: found no checkpoint in this folder; its folders 0 have some"):
+    with pytest.raises(DataError, match=r"sweep: found no checkpoint in this folder; its folders 0 have checkpoints"):
         open_checkpoint(tmp_path / "sweep")
     (tmp_path / "bad.h5").write_bytes(b"\x89HDF\r\n\x1a\nrest")
     with pytest.raises(DataError, match=r"bad.h5: found no whole HDF5 file"):
@@ -474,7 +474,7 @@ def test_zips_that_are_no_keras_file(tmp_path: Path) -> None:
     made.trained_model().save(tmp_path / "n.keras")
     whole = (tmp_path / "n.keras").read_bytes()
     (tmp_path / "n.keras").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"n.keras: found no whole zip"):
+    with pytest.raises(DataError, match=r"n.keras: found no complete zip file"):
         open_checkpoint(tmp_path / "n.keras")
 
 

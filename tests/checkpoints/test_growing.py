@@ -1,4 +1,4 @@
-"""Variables with other rows than in the checkpoint, and their slots, of every kind of optimizer."""
+"""Variables whose rows differ from the checkpoint's, and their slots, of every kind of optimizer."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_a_key_that_is_repeated_by_its_beginning(tmp_path: Path) -> None:
     content += b"".join(varint(60_000) + b"\3\1" + number.to_bytes(3, "big") + b"v" for number in range(10_000))
     data = block(content)
     (tmp_path / "a.index").write_bytes(table(data, [(0, len(data) - 5)]))
-    refused(tmp_path / "a.index", "its keys are longer together than they can be in a file of its size")
+    refused(tmp_path / "a.index", "its keys are too long for a file of its size")
 
 
 def test_a_block_that_is_named_many_times(tmp_path: Path) -> None:
@@ -78,8 +78,11 @@ ENTRIES = {
         b"\x08\x01" + bundles._message(2, bundles._message(2, b"\x08" + varint(1 << 59))),
         "has the shape",
     ),
-    "a piece outside": (bundles._entry((8, 3), slices=(((5, 9), (0, 3)),)), "has a piece outside of it"),
-    "a piece of another rank": (bundles._entry((8, 3), slices=(((0, 8),),)), "has pieces of others"),
+    "a piece outside": (bundles._entry((8, 3), slices=(((5, 9), (0, 3)),)), "has a piece outside that shape"),
+    "a piece of another rank": (
+        bundles._entry((8, 3), slices=(((0, 8),),)),
+        "has pieces with a different number of dimensions",
+    ),
 }
 
 
@@ -117,7 +120,7 @@ def test_a_base_elsewhere(base: str, tmp_path: Path) -> None:
     )
     described = tmp_path / "two" / "checkpoint.increment.json"
     described.write_text(json.dumps(json.loads(described.read_text()) | {"base": base}))
-    with pytest.raises(CheckpointError, match="expected a checkpoint in a folder beside it"):
+    with pytest.raises(CheckpointError, match="expected a checkpoint in a folder next to it"):
         open_checkpoint(tmp_path / "two")
 
 

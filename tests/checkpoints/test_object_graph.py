@@ -120,5 +120,5 @@ def test_what_is_no_graph(content: bytes, tmp_path: Path) -> None:
         shape_and_slices=[""],
         tensors=[tf.constant(content, tf.string)],
     )
-    with pytest.raises(DataError, match=f"checkpoint.index: {OBJECT_GRAPH} is no object graph: "):
+    with pytest.raises(DataError, match=f"checkpoint.index: {OBJECT_GRAPH} is not an object graph: "):
         object_graph.read(Path(f"{prefix}.index"))

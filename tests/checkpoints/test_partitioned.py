@@ -104,7 +104,7 @@ def test_the_list_of_the_parts(tmp_path: Path) -> None:
             for name, what in {"list": list(table), "table": table, "mapping": {"net/table": list(table)}}.items()
         ]
         assert all(dict(tf.train.list_variables(str(each))) == {"net/table": [10, 7]} for each in paths)
-        with pytest.raises(CheckpointError, match=r"the 2 parts of net/table have 49 of its 70 values; give all parts"):
+        with pytest.raises(CheckpointError, match=r"the 2 parts of net/table have 49 of its 70 values; pass all parts"):
             checkpoints.save(tmp_path / "some", list(table)[:2], kind="name")
         renamed = checkpoints.save(tmp_path / "other", {"other": table}, kind="name")
     with program(4, value=MATRIX * 0) as (table, session):
@@ -174,7 +174,7 @@ def test_eagerly_and_as_objects(tmp_path: Path) -> None:
     checkpoints.restore(path, {"t": three}).assert_consumed()
     np.testing.assert_array_equal(tf.convert_to_tensor(three), MATRIX)
     with pytest.raises(
-        CheckpointError, match=r"1 missing in the checkpoint:\n    t/3(.|\n)*2 of another shape or type"
+        CheckpointError, match=r"1 missing from the checkpoint:\n    t/3(.|\n)*2 with a different shape or type"
     ):
         checkpoints.restore(path, {"t": four}).assert_consumed()
 

@@ -63,5 +63,5 @@ def test_without_a_plain_temporary_directory(tmp_path: Path, monkeypatch: pytest
     with plain_path(tmp_path / "[64]") as alias:
         assert is_plain(alias)
     monkeypatch.setattr("os.access", lambda *_: False)
-    with pytest.raises(CheckpointError, match="Set TMPDIR to one that is"), plain_path(tmp_path / "[64]"):
+    with pytest.raises(CheckpointError, match="Set TMPDIR to a directory without"), plain_path(tmp_path / "[64]"):
         pass

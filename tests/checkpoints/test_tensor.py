@@ -100,7 +100,7 @@ def test_what_is_no_matrix(saved: dict[str, tuple[Path, str]], tmp_path: Path) -
     two = checkpoints.save(
         tmp_path / "c", {name: tf.Variable(MATRIX, name="w") for name in "ab"} | {"n": tf.Variable(1.0)}
     )
-    with pytest.raises(DataError, match=r"w is the name of several variables; give one key of a/.*, b/"):
+    with pytest.raises(DataError, match=r"w is the name of several variables; give one of the keys a/.*, b/"):
         checkpoints.tensor(two, "w")
     with pytest.raises(
         DataError, match=r"n: found float32 \[\], expected floating-point numbers of shape \[rows, dim\]"

@@ -74,7 +74,7 @@ def test_by_name_a_renamed_layer_breaks(tmp_path: Path, layer: Any) -> None:
     v1_saver = v1.train.Saver({f"second/{each}": getattr(second, each) for each in ("kernel", "bias")})
     with pytest.raises((tf.errors.OpError, ValueError)):
         v1_saver.restore(None, str(path))
-    with pytest.raises(CheckpointError, match="2 missing in the checkpoint"):
+    with pytest.raises(CheckpointError, match="2 missing from the checkpoint"):
         checkpoints.restore(path, second).assert_complete()
     np.testing.assert_array_equal(second(X), before)
     checkpoints.restore(path, second, rename={"first": "second"}).assert_consumed()

@@ -138,7 +138,7 @@ def test_a_command_that_needs_the_code_says_which(
     assert commands.main(words) == 2
     told = capsys.readouterr().err
     assert f"spec.json names code to run, {function} (model.function)" in told
-    assert f"allow it by --allow-code {function}" in told
+    assert f"to allow it, add --allow-code {function}" in told
     assert not (unmarked / "pwned").exists()
     assert sorted(run.rglob("*")) == before
 
@@ -317,10 +317,13 @@ def test_a_recorded_folder_of_configs_imports_no_package(tmp_path: Path, monkeyp
 
 
 OWN = {
-    "of Python's library": ("subprocess:run", "module 'subprocess' is in Python's library"),
+    "of Python's library": ("subprocess:run", "module 'subprocess' belongs to Python's standard library"),
     "of an installed package": ("keras:Model", "module 'keras' is installed"),
-    "only imported by an own module": ("shell:run", "shell imports it, and module 'subprocess' is in Python's library"),
-    "hidden by a library": ("random:tower", "rename random.py, which that hides"),
+    "only imported by an own module": (
+        "shell:run",
+        "shell imports it, and module 'subprocess' belongs to Python's standard library",
+    ),
+    "hidden by a library": ("random:tower", "rename your random.py, which it hides"),
 }
 
 
@@ -339,12 +342,12 @@ def test_a_config_names_code_of_the_user_s_own_modules(
         assert told in found
         assert f"allow it: --allow-code {function}" in found
     assert list(Path().iterdir()) == [Path("random.py"), Path("shell.py")] or not Path("outputs").exists()
-    with pytest.raises(ConfigError, match="own modules only"):
+    with pytest.raises(ConfigError, match="only from your own modules"):
         embexp.compose(words)
     if case == "of an installed package":
         spec = embexp.compose(words, allow_code=[function])
         assert commands.main(["plan", *words, "--allow-code", function]) == 0
-        with pytest.raises(ConfigError, match="own modules only"):
+        with pytest.raises(ConfigError, match="only from your own modules"):
             embexp.run(spec)
 
 
@@ -472,5 +475,5 @@ def test_another_job_than_the_one_that_is_asked_for_is_noticed(unmarked: Path, t
     (tmp_path / "sweep").mkdir()
     with Ledger(tmp_path / "sweep", create=True) as ledger:
         ledger.add([LedgerJob(0, (), {}, forged, planned.identity, directory="0")])
-        with pytest.raises(CommandLineError, match="job 0 names other code than the sweep that you ask for"):
+        with pytest.raises(CommandLineError, match="job 0 names other code than the requested sweep"):
             Enrolment(ledger, at_once=1).find([planned])

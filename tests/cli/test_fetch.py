@@ -76,7 +76,7 @@ def test_faults_are_sentences(capsys: pytest.CaptureFixture[str], server: Server
     assert "Traceback" not in err
     assert err.endswith(
         f"embexp: {server.url('/train.txt')} can't be fetched: the server answers 404 Not Found\n"
-        f"    download it elsewhere and put it at {tmp_path}/kept/ring/train.txt, or give data.path=… instead\n"
+        f"    download it on another machine and put it at {tmp_path}/kept/ring/train.txt, or set data.path=… instead\n"
     )
     assert commands.main(["run", *RUN, *QUIET, f"hydra.run.dir={tmp_path}/run"]) == 2
     err = capsys.readouterr().err

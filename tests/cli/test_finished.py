@@ -126,7 +126,7 @@ def test_a_folder_of_a_study_names_its_runs(
     folder = RunFolder(tmp_path / "study")
     folder.write_spec(composition.job(composition.loader(), study, look_at_data=False).spec)
     assert commands.main([word.format(folder.path) for word in words]) == 1
-    assert "is the directory of a study; none of its runs has ended" in capsys.readouterr().err
+    assert "is the directory of a study; none of its runs has finished" in capsys.readouterr().err
     for name in ("base", "grown"):  # it was interrupted then
         run = RunFolder(folder.path / name)
         run.write_json(run.summary, {})

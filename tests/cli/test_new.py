@@ -413,7 +413,7 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path: Path, capfd: py
     assert set(spec.features) == {"agent"}
     prepared = prepare(spec, progress=quiet)
     assert sum(map(len, prepared.data.scan.splits.values())) == 1_200 - missing
-    note = f"{missing} of 1,200 rows have no label, and are left out (data.missing_label=skip)"
+    note = f"{missing} of 1,200 rows have no label and are skipped (data.missing_label=skip)"
     assert note in prepared.notes
 
 
@@ -698,5 +698,5 @@ def test_a_run_without_a_test_split_names_the_split_that_there_is(
     capsys.readouterr()
     assert commands.main(["evaluate", str(tmp_path / "run")]) == 1
     said = capsys.readouterr().err
-    assert said == "embexp: the test split of this run's data is empty; there is --split train (4 examples)\n"
+    assert said == "embexp: the test split of this run's data is empty; available: --split train (4 examples)\n"
     assert commands.main(["evaluate", str(tmp_path / "run"), "--split", "train"]) == 0

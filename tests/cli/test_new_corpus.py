@@ -136,16 +136,16 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     # what is wrong -> the remedy, and what it makes of the file
     "ragged.csv": (TABLE + "ö1,5\n", "line 62: found 2 fields, expected 3 fields", TABLE),
     "quotes.csv": (
-        text(table(), ", ", quote='"'), "remove the blanks between delimiters and quotes", text(table(), quote='"')
+        text(table(), ", ", quote='"'), "remove the spaces between delimiters and quotes", text(table(), quote='"')
     ),
     "infinite.csv": (TABLE + "ö1,inf,1\n", "found 'inf' in column 'price', expected a finite number that", TABLE),
     "twice.csv": (TABLE.replace("price", "shop", 1), "two columns have the name 'shop'", TABLE),
     "untyped.inter": (
-        TABLE, "write the type behind its name", TABLE.replace("shop,price,y", "shop:token,price:float,y:float")
+        TABLE, "after the name of each column, write", TABLE.replace("shop,price,y", "shop:token,price:float,y:float")
     ),
     "saved.inter": (
         "# " + text({"shop:token": SHOPS, "y:float": LABELS}),
-        "remove the # in front",
+        "remove the leading #",
         text({"shop:token": SHOPS, "y:float": LABELS}),
     ),
 }  # fmt: skip

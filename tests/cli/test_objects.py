@@ -176,7 +176,7 @@ def test_settings_of_this_machine_have_no_urls(terminal: Terminal) -> None:
     text = terminal("run", *RATINGS, "data.path=s3://data/r.csv", *words, status=2)
     for place in ("restore.path", "output.cache", "pretrained.path"):
         assert f"{place} = 's3://data/" in text
-    assert text.count("only data, and the files of pretrained=file, are read from a store") == 3
+    assert text.count("only data and the files of pretrained=file can be read from a store") == 3
 
 
 def test_a_finished_run_is_used_on_objects(terminal: Terminal, stored: dict[str, Any]) -> None:
@@ -187,7 +187,7 @@ def test_a_finished_run_is_used_on_objects(terminal: Terminal, stored: dict[str,
     text = terminal("evaluate", "stored", "--data", "s3://data/none.csv", status=2)
     assert "--data s3://data/none.csv: there is no such object or folder" in text
     text = terminal("evaluate", "stored", "--data", "s3://data/v.txt", status=1)
-    assert "s3://data/v.txt can't be read as this run's data was" in text
+    assert "s3://data/v.txt can't be read like this run's data" in text
 
 
 def test_a_changed_object_is_another_run(terminal: Terminal, stored: dict[str, Any]) -> None:

@@ -90,8 +90,8 @@ def test_impossible_jobs_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     lines = plan(capsys, "-m", "init=scaffold,assign", "runtime=function,session")
     skipped = [line for line in lines if "skipped:" in line]
     assert [" ".join(line) for line in skipped] == [
-        "0 scaffold function skipped: init=scaffold: it works in the runtime session or estimator,"
-        " and the runtime is function"
+        "0 scaffold function skipped: init=scaffold: it works only in runtime session or estimator, but the "
+        "runtime is function"
     ]
     assert ["3", "of", "4", "jobs", "would", "run;", "the", "first:"] in lines
     assert commands.main(["plan", "init=scaffold", "runtime=function"]) == 2
@@ -234,23 +234,26 @@ def test_what_each_rule_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         (
             ["freeze@tables.user.freeze=rows", "tables.user.freeze.tokens=[x,y]"],
-            "tables.user.freeze = rows: this rule takes no row of table user: 2 of 2 tokens are not in the vocabulary",
+            "tables.user.freeze = rows: this rule matches no row of table user: 2 of 2 tokens are not in the "
+            "vocabulary",
         ),
         (
             ["freeze=rows", "freeze.rows=[[1000,1001]]"],
-            "freeze = rows: this rule takes no row of the tables user, item: [1000, 1001] goes beyond",
+            "freeze = rows: this rule matches no row of the tables user, item: [1000, 1001] goes beyond",
         ),
         (
             ["freeze=schedule", "freeze.phases=[{rules: [{kind: table}, {kind: rows, rows: [[0,1]]}]}]"],
-            "freeze.phases.0.rules.1 = rows: this rule takes no row of the tables user, item: rules before it take all",
+            "freeze.phases.0.rules.1 = rows: this rule matches no row of the tables user, item: earlier rules "
+            "match all",
         ),
         (
             ["freeze@tables.user.freeze=rows", "tables.user.freeze.rows=[[0,100]]", "tables.user.storage=split"],
-            "tables.user.storage = 'split': a table is split into rows that never move and rows that may, and 100 of",
+            "tables.user.storage = 'split': a split table needs both rows that never move and rows that may, "
+            "but 100 of",
         ),
         (
             ["freeze=schedule", "freeze.phases=[{}, {step: 9}, {epoch: 0.5}]"],
-            "freeze = schedule: phase 2 begins at step 0, the one before it at step 9",
+            "freeze = schedule: phase 2 begins at step 0, but the one before it begins at step 9",
         ),
     ],
 )

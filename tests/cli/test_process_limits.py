@@ -30,7 +30,7 @@ def test_too_few_addresses_for_an_import_are_told_in_one_sentence(command: str, 
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("embexp: out of memory: ")
-    assert "(ulimit -v): allow more" in done.stderr
+    assert "(ulimit -v): raise the limit" in done.stderr
 
 
 FULL = "embexp: the standard output can't be written: No space left on device\n"

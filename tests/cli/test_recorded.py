@@ -73,9 +73,9 @@ def test_nothing_else_may(record: Path) -> None:
     [
         (
             [],
-            r"record/spec.json names code to run, mine:tower .*look at it, and allow it by --allow-code mine:tower, in",
+            r"record/spec.json names code to run: mine:tower .*to allow it, add --allow-code mine:tower, or in",
         ),
-        (["--allow-code", "mine:tow"], "allow it by --allow-code mine:tower"),
+        (["--allow-code", "mine:tow"], "to allow it, add --allow-code mine:tower"),
         (["--allow-code", "mine:tower", "--allow-code", "os:system"], "os:system: .* names only mine:tower"),
         (["--allow-code", "mine:tower", "-m"], "-m composes a config"),
         (["--allow-code", "mine:tower", "--cfg", "job"], "--cfg composes a config"),
@@ -101,7 +101,7 @@ def test_refusals_come_before_tensorflow(record: Path) -> None:
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["2", "2", "False"]
-    assert result.stderr.count("allow it by --allow-code mine:tower") == 2
+    assert result.stderr.count("to allow it, add --allow-code mine:tower") == 2
 
 
 def test_a_plan_shows_the_run_id_of_the_run(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def test_a_run_gets_a_directory_with_what_hydra_records() -> None:
 
 
 def test_what_is_seldom_meant_is_told_first(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "warning: tables.user, tables.item: frozen but not pretrained: random initial values never change"
+    words = "warning: tables.user, tables.item: frozen but not pretrained, so the random initial values never change"
     for command in (lambda *more: run.main([*more], runner=FakeRunner()), lambda *more: commands.main(["plan", *more])):
         assert command("freeze=table") == 0
         assert words in capsys.readouterr().out
@@ -77,8 +77,8 @@ def test_a_second_run_never_writes_into_the_first_ones_directory(
     assert commands.main(words) == 0
     assert commands.main([*words, "seed=2"]) == 2
     told = capsys.readouterr().err
-    assert "hydra.run.dir = same: there is a run in it already" in told
-    assert "output.existing=number makes a new one beside it, continue completes the run in it, replace" in told
+    assert "hydra.run.dir = same: it already holds a run" in told
+    assert "output.existing=number makes a new one next to it, continue completes the run in it, replace" in told
     assert commands.main([*words, "seed=2", "output.existing=continue"]) == 2
     assert "these differ: seed: 0 in its spec.json, 2 in this config" in capsys.readouterr().err
     assert commands.main([*words, "seed=3", "output.existing=number"]) == 0
@@ -113,7 +113,7 @@ def test_a_directory_that_is_given_in_python(elsewhere: Path) -> None:
     spec = embexp.compose(["output.existing=refuse"])
     runner = FakeRunner(steps=1)
     assert run.main(["hydra.run.dir=same"], runner=runner) == 0
-    with pytest.raises(ConfigError, match=r"directory = same: there is a run in it already"):
+    with pytest.raises(ConfigError, match=r"directory = same: it already holds a run"):
         embexp.run(spec, "same")
     assert [each.name for each in elsewhere.iterdir()] == ["same"]
 

@@ -332,7 +332,7 @@ def test_columns_without_a_name_are_told(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "twice.csv"
     file.write_text(numbered(table().replace("amount", "city")))
     assert commands.main(["new", str(file), "--label", "label", "--out", str(tmp_path / "conf")]) == 2
-    assert "two columns have the name 'city', expected a name of its own for each" in capsys.readouterr().err
+    assert "two columns have the name 'city', expected a unique name for each" in capsys.readouterr().err
 
 
 def test_a_header_line_of_other_width_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -357,6 +357,6 @@ def test_names_that_are_not_utf8_are_one_sentence(tmp_path: Path, capsys: pytest
         [line] = capsys.readouterr().err.splitlines()
         assert "its bytes are not UTF-8" in line
     spec = ["experiment=ratings", f"data.path={tmp_path}", "data.label=amount", "features.user.column=city"]
-    with pytest.raises(ConfigError, match="bytes of its name are not UTF-8") as raised:
+    with pytest.raises(ConfigError, match="its name is not valid UTF-8") as raised:
         embexp.compose([*spec, "features.item.column=label"])
     assert [fault.path for fault in raised.value.faults] == ["data.path"]

@@ -275,7 +275,7 @@ def test_a_file_puts_no_secret_into_a_record_and_the_command_line_may(
     found = {each.path: each for each in composed.faults}
     assert {"name", "output.cache", "hydra.run.dir"} <= found.keys()
     assert "hunter2" not in str(composed.container)
-    assert found["name"].remedy == f"if you want that, give it on the command line: 'name={secret}'"
+    assert found["name"].remedy == f"if you want that, set it on the command line: 'name={secret}'"
     assert found["name"].source == "theirs/theirs.yaml:7"
     given = compose_config(composition.loader(), [f"name={secret}", "output.cache=${oc.env:PLAIN}"])
     assert given.faults == ()

@@ -41,9 +41,9 @@ KINDS = {
         ["model=mlp", "data.users=100000000", "tables.user.dim=64", "optimizer=sgd"],
         "tables.user",
         "100,000,000 rows of 64",
-        r"needs at least 25\.\d GB of memory, and this machine has 8\.0 GB: tables 25\.\d GB"
+        r"needs at least 25\.\d GB of memory, but this machine has 8\.0 GB: tables 25\.\d GB"
         r" \(the largest is tables\.user with 25\.6 GB\)",
-        "a smaller dim, fewer rows",
+        "a smaller dim, or fewer rows",
     ),
     "slots": (
         ["model=mlp", "data.users=15000000", "tables.user.dim=64", "optimizer=adam"],

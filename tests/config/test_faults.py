@@ -90,7 +90,7 @@ def test_the_branches_of_a_union_are_no_keys() -> None:
 
 
 FORMS = {
-    "an objective that is a mapping": ("sweep.objective={}", "leave it out, which is sweep.objective=null"),
+    "an objective that is a mapping": ("sweep.objective={}", "remove it, which means sweep.objective=null"),
     "one item for a list": ("freeze.tokens=a", "write freeze.tokens=[a]"),
     "one range for a list of them": ("freeze.rows=[5,9]", "write freeze.rows=[[5,9]]"),
     "a slice": ("freeze.rows=5:9", "write freeze.rows=[[5,9]]"),
@@ -153,13 +153,13 @@ CASES = {
     "frozen rows that nobody names": (
         ["freeze=rows"],
         "freeze",
-        "rows: [], tokens: [], tokens_file: null, mask_file: null: one of rows, tokens, tokens_file and mask_file must"
-        " name rows.\n    set freeze.rows=[[0,100]]",
+        "rows: [], tokens: [], tokens_file: null, mask_file: null: set at least one of rows, tokens, "
+        "tokens_file and mask_file.\n    set freeze.rows=[[0,100]]",
     ),
     "a range of no rows": (
         ["freeze=rows", "freeze.rows=[[0,5],[7,7]]"],
         "freeze.rows.1",
-        "[7, 7]: rows are half-open ranges [start, stop), and [7, 7] holds none.\n    write [7,8]",
+        "[7, 7]: rows are half-open ranges [start, stop), so [7, 7] is empty.\n    write [7,8]",
     ),
     "a rule of no kind": (
         ["freeze=schedule", "freeze.phases=[{rules: [{kind: tabel}]}]"],
@@ -179,7 +179,7 @@ CASES = {
     "phases that do not begin": (
         ["freeze=schedule", "freeze.phases=[{}, {}]"],
         "freeze",
-        "phases: [{}, {}]: each of the phases after the first needs a step or an epoch at which it begins.",
+        "phases: [{}, {}]: each of the phases after the first needs the step or epoch at which it begins.",
     ),
     "phases out of order": (
         ["freeze=schedule", "freeze.phases=[{}, {step: 5}, {step: 5}]"],
@@ -189,12 +189,12 @@ CASES = {
     "no phase": (
         ["freeze=schedule", "freeze.phases=[]"],
         "freeze",
-        "phases: []: there must be at least one of phases.",
+        "phases: []: phases must have at least one entry.",
     ),
     "a first phase that begins later": (
         ["freeze=schedule", "freeze.phases=[{epoch: 1}]"],
         "freeze",
-        "phases: [{epoch: 1}]: the first of the phases begins with the training: remove its step and epoch.",
+        "phases: [{epoch: 1}]: the first of the phases begins when training begins: remove its step and epoch.",
     ),
     "feature names a table that is not there": (
         ["features.item.table=itm"],
@@ -214,12 +214,12 @@ CASES = {
     "a dotted key that is none": (
         ["output.compare=[metrics..loss]"],
         "output.compare.0",
-        "'metrics..loss': it must look like keys with dots between them, such as initialization.seconds.",
+        "'metrics..loss': it must look like keys separated by dots, such as initialization.seconds.",
     ),
     "dim of a file that is not there": (
         ["tables.item.dim=null", "model=mlp"],
         "tables.item.dim",
-        "null: null means the dim of the pretrained file, and the table has no such file.\n"
+        "null: null means the dim of the pretrained file, but the table has no pretrained file.\n"
         "    set a number, or choose pretrained@tables.item.pretrained=file",
     ),
     "dim not positive": (["tables.item.dim=0"], "tables.item.dim", "0: it must be at least 1."),
@@ -257,27 +257,27 @@ CASES = {
     "a sequence with weights": (
         ["features.history.max_sequence_length=4", "features.history.weights=w", "model=mlp"],
         "features.history.weights",
-        "'w': a sequence has no weights, and max_sequence_length is 4.",
+        "'w': a sequence can't have weights, and max_sequence_length is 4.",
     ),
     "a sequence of single ids": (
         ["features.user.max_sequence_length=4", "model=mlp"],
         "features.user.max_sequence_length",
-        "4: column 'user' holds one id per example, and this setting is for columns that hold several.",
+        "4: column 'user' holds one id per example, but this setting applies only to columns that hold several.",
     ),
     "weights of single ids": (
         [*RATINGS, "data.path=f", "features.user.weights=w"],
         "features.user.weights",
-        "'w': column 'user' holds one id per example, and this setting is for columns that hold several.",
+        "'w': column 'user' holds one id per example, but this setting applies only to columns that hold several.",
     ),
     "output_shape against the sequence's length": (
         ["features.history.max_sequence_length=4", "features.history.output_shape=[1024,3]", "model=mlp"],
         "features.history.output_shape",
-        "[1024, 3]: after the batch it must have the 4 positions of max_sequence_length.\n    write [1024, 4]",
+        "[1024, 3]: after the batch size it must have the 4 positions of max_sequence_length.\n    write [1024, 4]",
     ),
     "output_shape against the batch": (
         ["features.history.output_shape=[100,3]", "model=mlp"],
         "features.history.output_shape",
-        "[100, 3]: its first number is the batch, and train.batch_size is 1024.\n    write [1024, 3]",
+        "[100, 3]: its first number must be the batch size, but train.batch_size is 1024.\n    write [1024, 3]",
     ),
     "output_shape not positive": (
         ["features.history.output_shape=[1024,0]"],
@@ -287,7 +287,7 @@ CASES = {
     "neither steps nor epochs": (
         ["train.epochs=null"],
         "train",
-        "steps: null, epochs: null: neither steps nor epochs is set, so the training would never end.",
+        "steps: null, epochs: null: neither steps nor epochs is set, so training would never end.",
     ),
     "a choice that is not there": (
         ["optimizer=adagrat"],
@@ -335,7 +335,7 @@ CASES = {
     "+ of what is there": (
         ["+seed=1"],
         "seed",
-        "1: + adds a key, and this one already exists.\n    write seed=… without the +",
+        "1: + adds a key, but this one already exists.\n    write seed=… without the +",
     ),
     "~ of what is not there": (["~train.stesp"], "train.stesp", "a removal: there is no such key in this config."),
     "a typo in the name of a table": (
@@ -346,12 +346,12 @@ CASES = {
     "an argument of the user's function": (
         ["model=keras", "model.function=tests.config.test_compose:any_model", "model.args.width=3"],
         "model.args.width",
-        "3: there is no such key in this config.\n    add arguments of the function with +: +model.args.width=3",
+        "3: there is no such key in this config.\n    add arguments for the function with +: +model.args.width=3",
     ),
     "a bad name": (
         ["+table@tables.a-b=embedding"],
         "tables.a-b",
-        "'a-b': it must look like a name: letters, digits and underscores, a letter first.",
+        "'a-b': it must look like a name: letters, digits and underscores, beginning with a letter.",
     ),
     "a metric of another task": (
         ["train.early_stopping.patience=1", "train.early_stopping.metric=rmse"],
@@ -361,18 +361,17 @@ CASES = {
     "classes as ratings": (
         ["experiment=text_classification", "task=regression"],
         "task",
-        "regression: the labels of data=text are classes, and their numbers have no meaning.\n"
-        "    set task=classification",
+        "regression: the labels of data=text are classes, whose numbers have no meaning.\n    set task=classification",
     ),
     "early stopping that sees nothing": (
         ["train.early_stopping.patience=1", "data.split.validation=0"],
         "train.early_stopping.patience",
-        "1: early stopping watches the validation split, and data.split.validation is 0.",
+        "1: early stopping needs a validation split, but data.split.validation is 0.",
     ),
     "a fold without folds": (
         ["data.fold=1"],
         "data.fold",
-        "1: only a split of kind folds has it, and this split is of kind random.",
+        "1: only split kind folds uses it, but data.split.kind is random.",
     ),
     "folds without a fold": (
         ["data.split.kind=folds", "data.folds=5"],
@@ -382,12 +381,12 @@ CASES = {
     "a group for another split": (
         ["data.split.group=user"],
         "data.split.group",
-        "'user': only leave_one_out and within: user have it, and this split is of kind random.",
+        "'user': only leave_one_out and within: user use it, but data.split.kind is random.",
     ),
     "users of a split by time": (
         ["data.split.kind=time", "data.split.within=user", "data.split.group=user"],
         "data.split",
-        "kind: 'time', within: 'user': within belongs to kind random, not to time.",
+        "kind: 'time', within: 'user': within works only with kind random, not with time.",
     ),
     "a split within users without their column": (
         ["data.split.within=user"],
@@ -402,17 +401,17 @@ CASES = {
     "too few rows for the clicks": (
         ["data.items=1000", "tables.item.vocabulary_size=10"],
         "tables.item.vocabulary_size",
-        "10: the data has 1000 items, and each needs a row.",
+        "10: the data has 1000 items, and each one needs a row.",
     ),
     "dims that a model multiplies": (
         ["tables.user.dim=8"],
         "model",
-        "dlrm: the vectors it multiplies must have one dim, but have user 8, item 16, history 16.",
+        "dlrm: the vectors that it multiplies must have the same dim, but they have user 8, item 16, history 16.",
     ),
     "a model that names no feature": (
         ["model=dot", "model.left=[usr]", "model.right=[item,history]"],
         "model.left",
-        "'usr': it must name features of this run.\n    did you mean 'user'?",
+        "'usr': this run has no such feature.\n    did you mean 'user'?",
     ),
     "a bias that is a vector": (
         ["model=dot", "model.biases=[history]"],
@@ -444,7 +443,7 @@ CASES = {
     "an unknown setting of hydra": (
         ["hydra.run.dri=x"],
         "hydra.run.dri",
-        "'x': there is no such setting of Hydra.",
+        "'x': Hydra has no such setting.",
     ),
 }
 
@@ -571,7 +570,7 @@ class TestDataFiles:
     def test_time_without_a_column(self, tmp_path: Path) -> None:
         (tmp_path / "r.csv").write_text("user,item,rating\na,b,3\n")
         found = faults(*RATINGS, f"data.path={tmp_path}/r.csv", "data.split.kind=time", look_at_data=True)
-        assert "needs the column of the time" in found["data.timestamp"].rule
+        assert "needs the column of timestamps" in found["data.timestamp"].rule
 
 
 KEYS = ["seed", "train.epochs", "tables.item.dim", "tables.item", "optimizer", "optimizer.kind", "features", "data"]

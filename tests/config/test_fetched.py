@@ -65,13 +65,13 @@ def test_the_name_is_enough_for_the_experiments_of_the_table(
 
 def test_an_unknown_name() -> None:
     assert faults(GRAPH, "data.fetch=rng") == {
-        "data.fetch": "'rng': there is no data set of this name. did you mean ring?"
+        "data.fetch": "'rng': there is no data set with this name. did you mean ring?"
     }
 
 
 def test_a_path_as_well(server: Server) -> None:
     found = faults(GRAPH, "data.fetch=ring", "data.path=/here")
-    assert found == {"data.fetch": "'ring': data.path is given as well: '/here'. leave out the one or the other"}
+    assert found == {"data.fetch": "'ring': data.path is also given: '/here'. remove one of the two"}
     assert server.asked == []
 
 
@@ -80,7 +80,7 @@ def test_a_source_that_does_not_read_it(source: str, server: Server) -> None:
     found = faults(source, "data.fetch=ring")
     assert list(found) == ["data.fetch"]
     assert found["data.fetch"].endswith(
-        "does not read this data set; it is for data=triples. choose experiment=knowledge_graph"
+        "can't read this data set; it needs data=triples. choose experiment=knowledge_graph"
     )
     assert server.asked == []
 
@@ -96,7 +96,9 @@ def test_what_can_not_be_had_is_one_fault_and_is_not_tried_for_each_job(server: 
     for seed in range(3):
         found = faults(GRAPH, "data.fetch=ring", f"seed={seed}")
         assert list(found) == ["data.fetch"]
-        assert "can't be fetched: the server answers 404 Not Found. download it elsewhere" in found["data.fetch"]
+        assert (
+            "can't be fetched: the server answers 404 Not Found. download it on another machine" in found["data.fetch"]
+        )
     assert server.asked == ["/train.txt"]
 
 

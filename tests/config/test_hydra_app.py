@@ -105,7 +105,7 @@ def test_misuse(composed: object) -> None:
         embexp.spec_of({"seed": 1})
     with pytest.raises(UsageError, match=r"without names app, which the config does not have"):
         embexp.spec_of(composed(), without=["app"])
-    with pytest.raises(UsageError, match=r"takes a list of overrides, not one text"):
+    with pytest.raises(UsageError, match=r"takes a list of overrides, not a single string"):
         embexp.spec_of(composed(), without="app")
     config = composed("seed=-1")
     config.name = "???"

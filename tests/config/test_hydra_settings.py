@@ -77,10 +77,10 @@ def test_the_page_says_when_each_has_an_effect(root: Path) -> None:
 
 
 FAULTS = {
-    "unknown": ("hydra.foo=1", "there is no such setting of Hydra"),
-    "unknown, added": ("+hydra.foo=1", "there is no such setting of Hydra"),
+    "unknown": ("hydra.foo=1", "Hydra has no such setting"),
+    "unknown, added": ("+hydra.foo=1", "Hydra has no such setting"),
     "a typo": ("hydra.run.dri=x", "did you mean hydra.run.dir?"),
-    "an unknown group": ("hydra/foo=x", "there is no such setting of Hydra"),
+    "an unknown group": ("hydra/foo=x", "Hydra has no such setting"),
     "an empty directory": ("hydra.run.dir=", "it must be a folder"),
     "no directory": ("hydra.run.dir=null", "hydra.run.dir=DIR, or leave it out"),
     "a search path": ("hydra.searchpath=[x]", "name your folder with --config-dir"),
@@ -93,15 +93,15 @@ FAULTS = {
     "a folder outside": ("hydra.output_subdir=../x", "it must be inside the directory above it"),
     "an unnamed folder": ("hydra.output_subdir=", "it must be a folder"),
     "a removal": ("~hydra.run.dir", "a setting of Hydra can't be removed"),
-    "a package": ("hydra.verbose@a=true", "only a choice of a file has an @"),
+    "a package": ("hydra.verbose@a=true", "only a group choice may have an @"),
     "a variable without +": ("hydra.job.env_set.A=b", "use +hydra.job.env_set.A=b"),
-    "a callback that is no mapping": ("+hydra.callbacks.x=5", "a callback is a mapping with _target_"),
+    "a callback that is no mapping": ("+hydra.callbacks.x=5", "a callback must be a mapping with _target_"),
     "a callback that is not there": ("+hydra.callbacks.x._target_=no.Such", "there is no module 'no'"),
     "a callback that is none": ("+hydra.callbacks.x._target_=tests.cli.test_run.FakeRunner", "does not extend"),
     "a launcher by its class": ("hydra.launcher._target_=x", "choose one: hydra/launcher=NAME"),
     "a key of the launcher": ("hydra.launcher.jbos=2", "did you mean hydra.launcher.jobs"),
-    "a setting of sweeps": ("hydra.launcher.jobs=2", "add -m, or leave it out"),
-    "the directory of a sweep": ("hydra.sweep.dir=x", "it has an effect in sweeps only"),
+    "a setting of sweeps": ("hydra.launcher.jobs=2", "add -m, or remove it"),
+    "the directory of a sweep": ("hydra.sweep.dir=x", "it only has an effect in sweeps"),
     "an unknown sweeper": ("hydra/sweeper=nope", "group hydra/sweeper has "),
 }
 
@@ -118,11 +118,11 @@ def test_a_fault(case: str, elsewhere: Path, capsys: pytest.CaptureFixture[str])
 
 
 IN_SWEEPS = {
-    "the directory of a run": ("hydra.run.dir=x", "it has an effect in single runs only"),
-    "a working directory": ("hydra.job.chdir=true", "each job has a directory of its own"),
+    "the directory of a run": ("hydra.run.dir=x", "it only has an effect in single runs"),
+    "a working directory": ("hydra.job.chdir=true", "each job has its own directory"),
     "variables": ("+hydra.job.env_set.A=b", "set the variables before the command"),
     "loggers": ("hydra/job_logging=default", "hydra/job_logging=none"),
-    "several values": ("hydra.verbose=true,false", "a setting of Hydra has one value"),
+    "several values": ("hydra.verbose=true,false", "a Hydra setting has one value"),
     "a key of the sweeper": ("+hydra.sweeper.max_bach_size=2", "did you mean max_batch_size?"),
     "a key of what another launcher hands on": (
         "hydra.launcher.additional_parameters.x=1",
@@ -215,7 +215,7 @@ def test_callbacks_of_a_single_run(ears: Any, elsewhere: Path) -> None:
 def test_callbacks_of_jobs_are_refused_in_a_sweep(ears: Any, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "-m", "seed=1,2", "+hydra.callbacks.mine._target_=ears_of_a_test.Ears"]
     assert commands.main(words) == 2
-    assert "the jobs of a sweep are processes without callbacks" in capsys.readouterr().err
+    assert "the jobs of a sweep run in processes without callbacks" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

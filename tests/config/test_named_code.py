@@ -43,7 +43,7 @@ ATTACKS = {
         "name: os.system\nhydra: {callbacks: {a: {_target_: '${name}', command: touch MARKER}}}",
         "'os.system'",
     ),
-    "by two": ("hydra: {callbacks: {a: {_target_: ears.Ears, b: '\\${oc.create:1}'}}}", "behind another one"),
+    "by two": ("hydra: {callbacks: {a: {_target_: ears.Ears, b: '\\${oc.create:1}'}}}", "names another interpolation"),
     "a module that is not there": ("hydra: {callbacks: {a: {_target_: nowhere.Ears}}}", "there is no module 'nowhere'"),
     "main": ("hydra: {callbacks: {a: {_target_: __main__.sys.exit}}}", "there is no module '__main__"),
     "a formatter": (
@@ -56,8 +56,9 @@ ATTACKS = {
         "logging.config.fileConfig",
     ),
     "something external": (
-        "hydra: {job_logging: {root: {handlers: [a]}, handlers: {a: {class: logging.StreamHandler, stream: 'ext://os.sep'}}}}",
-        "files refer only to ext://sys.stdout",
+        "hydra: {job_logging: {root: {handlers: [a]}, handlers: {a: {class: logging.StreamHandler, stream: "
+        "'ext://os.sep'}}}}",
+        "config files may refer only to ext://sys.stdout",
     ),
     "a launcher": ("hydra: {launcher: {_target_: subprocess.run}}", "subprocess.run"),
     "inside a launcher": ("hydra: {launcher: {jobs: {_target_: os.system, command: touch MARKER}}}", "os.system"),
@@ -65,7 +66,7 @@ ATTACKS = {
     "a folder of configs": ("hydra: {searchpath: ['pkg://trap']}", "configs come from embexp's folder and your own"),
     "a variable": (
         "hydra: {job: {env_set: {TF_PLUGGABLE_DEVICE_LIBRARY_PATH: /evil.so}}}",
-        "give it on the command line: hydra.job.env_set.TF_PLUGGABLE_DEVICE_LIBRARY_PATH=VALUE\n"
+        "set it on the command line: hydra.job.env_set.TF_PLUGGABLE_DEVICE_LIBRARY_PATH=VALUE\n"
         "    set in theirs/theirs.yaml:2",
     ),
 }
@@ -191,7 +192,7 @@ def test_code_in_a_folder_of_configs_needs_a_word(
     faults = list(composition.check(compose_config(composition.loader(given), words))[1])
     paths = {"model.function", "hydra.callbacks.a._target_"}
     assert {each.path for each in faults} == (paths if refused else set())
-    assert all(each.remedy == f"if you want it to be run, allow it: --allow-code {module}:Ears" for each in faults)
+    assert all(each.remedy == f"if you want it to run, allow it: --allow-code {module}:Ears" for each in faults)
     allowed = composition.loader(given, permission=Permission(frozenset({f"{module}:Ears"})))
     assert composition.check(compose_config(allowed, words))[1] == []
     assert not (tmp_path / "imported").exists()

@@ -13,16 +13,19 @@ from embexp.errors import ConfigError
 FILES: dict[str, tuple[bytes, str]] = {
     "defaults that are no list": (
         b"defaults: 5\n",
-        "its defaults are a list of choices, and these are 5",
+        "its defaults must be a list of choices, but they are 5",
     ),
-    "a default that is a number": (b"defaults: [5]\n", "its defaults are a list of choices, and these are [5]"),
+    "a default that is a number": (b"defaults: [5]\n", "its defaults must be a list of choices, but they are [5]"),
     "a default of two groups": (b"defaults: [{a: 1, b: 2}]\n", "Too many keys in default item"),
-    "a default of no group": (b"defaults: [{'': a}]\n", "the defaults of one of them name no group"),
-    "a file in itself": (b"defaults: ['/experiment/mine']\n", "its defaults lead back to itself"),
-    "a value in itself": (b"x: &a [*a]\n", "one of its values leads back to itself"),
+    "a default of no group": (
+        b"defaults: [{'': a}]\n",
+        "the defaults list of one of them has an entry without a group",
+    ),
+    "a file in itself": (b"defaults: ['/experiment/mine']\n", "its defaults include the file itself"),
+    "a value in itself": (b"x: &a [*a]\n", "one of its values contains itself"),
     "no UTF-8": (b"\xff\xfe\x00a", "it is not UTF-8"),
     "no YAML": (b"a: {b: [}\n", "it is not valid YAML: expected the node content"),
-    "no mapping": (b"5\n", "a config is a mapping of keys, and this is 5"),
+    "no mapping": (b"5\n", "a config must be a mapping of keys, but this is 5"),
     "code": (b"x: !!python/object:os.system {}\n", "it has the tag !!python/object:os.system"),
 }
 
@@ -41,21 +44,21 @@ def test_a_broken_file_of_the_user(case: str, tmp_path: Path) -> None:
 
 DEEP = 200
 WORDS = {
-    "a choice that is a number": ("hydra/launcher=1", "a choice is the name of a file, or a list of names"),
-    "choices that are numbers": ("hydra/job_logging=[1]", "a choice is the name of a file, or a list of names"),
-    "a list of lists": ("optimizer=[[a]]", "a choice is the name of a file, or a list of names"),
-    "a removed number": ("~optimizer=1", "a choice is the name of a file, or a list of names"),
+    "a choice that is a number": ("hydra/launcher=1", "a choice must be the name of a file, or a list of names"),
+    "choices that are numbers": ("hydra/job_logging=[1]", "a choice must be the name of a file, or a list of names"),
+    "a list of lists": ("optimizer=[[a]]", "a choice must be the name of a file, or a list of names"),
+    "a removed number": ("~optimizer=1", "a choice must be the name of a file, or a list of names"),
     "a place for files of no known kind": ("hydra.searchpath=[nope://]", "configs come from"),
-    "lists in lists": (f"model.top={'[' * DEEP}{']' * DEEP}", "values can be nested at most 32 levels deep"),
+    "lists in lists": (f"model.top={'[' * DEEP}{']' * DEEP}", "values may be nested at most 32 levels deep"),
     "lists that the parser gives up on": (
         f"model.top={'[' * 800}{']' * 800}",
-        "values can be nested at most 32 levels deep",
+        "values may be nested at most 32 levels deep",
     ),
     "mappings in mappings": (
         f"train={'{a:' * DEEP}1{'}' * DEEP}",
-        "values can be nested at most 32 levels deep",
+        "values may be nested at most 32 levels deep",
     ),
-    "a key too deep": (f"++{'.'.join('a' * DEEP)}=1", "values can be nested at most 32 levels deep"),
+    "a key too deep": (f"++{'.'.join('a' * DEEP)}=1", "values may be nested at most 32 levels deep"),
     "a key too long": (f"{'a' * 5000}=1", "config has no key 'aaa"),
 }
 

@@ -130,7 +130,7 @@ FAULTS = {
     ),
     "unused": ('{"C{1..3}": {dim: 8}}', "{C1: {table: C1}}", "tables.C2 = unused"),
     "no table": ("{C1: {dim: 8}}", '{C1: , "C{2..3}": {}}', "features.C{2..3}.table = nothing: it must be given"),
-    "no range": ('{"C{13}": {dim: 8}}', "{C1: {table: C1}}", "tables.C{13} = a pattern: braces hold a list"),
+    "no range": ('{"C{13}": {dim: 8}}', "{C1: {table: C1}}", "tables.C{13} = a pattern: braces must hold a list"),
     "no column": ('{"D*": {dim: 8}}', "{C1: {table: C1}}", "tables.D* = a pattern: no column of the data matches D*"),
 }
 

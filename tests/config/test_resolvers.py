@@ -105,7 +105,7 @@ def test_whose_code_it_is(own: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "path", "words"),
     [
-        (["resolvers.now={own}:size"], "resolvers.now", "there is a resolver of that name already"),
+        (["resolvers.now={own}:size"], "resolvers.now", "already has a resolver of that name"),
         (["resolvers.hydra={own}:size"], "resolvers.hydra", "choose another name, such as resolvers.my_hydra"),
         (["+resolvers={{oc.env: '{own}:size'}}"], "resolvers.oc", ""),
         (["resolvers.x={own}:sise"], "resolvers.x", "did you mean {own}:size?"),
@@ -114,8 +114,8 @@ def test_whose_code_it_is(own: str, tmp_path: Path) -> None:
         (["resolvers.x={own}:size", "seed=${{x:none}}"], "seed", "the resolver x ({own}:size) raised KeyError: 'none'"),
         (["resolvers.x={own}:size", "seed=${{x:}}"], "seed", "raised TypeError"),
         (["resolvers.x={own}:strange", "seed=${{x:}}"], "seed", "returned a object"),
-        (["seed=${{x:}}"], "seed", "and those that resolvers has"),
-        (["+environment.X=3"], "environment", "a run notes here which environment variables its config read"),
+        (["seed=${{x:}}"], "seed", "or one that resolvers adds"),
+        (["+environment.X=3"], "environment", "here a run records which environment variables its config read"),
     ],
 )
 def test_faults(overrides: list[str], path: str, words: str, own: str) -> None:

@@ -37,7 +37,7 @@ CASES = {
     ),
     "removed, but something else is chosen": (
         ["~optimizer=ftrl"],
-        {"optimizer": "the choice there is adagrad|leave it out, or choose another: optimizer=…"},
+        {"optimizer": "the choice there is adagrad|remove it, or choose another: optimizer=…"},
     ),
     "each for its own reason": (
         ["+study=none", "model=mlp", "init=asign", "freeze@tables.itm.freeze=none", "optimizer=null"],

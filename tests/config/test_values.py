@@ -8,11 +8,11 @@ from embexp.config import composition
 from embexp.config.composition import compose_config
 
 CASES = {
-    "~train.steps": ("a removal", "only a key with a value can be removed, and its value is null", ""),
+    "~train.steps": ("a removal", "only a key with a value can be removed, but its value is null", ""),
     "~train.epochs=3": ("a removal", "its value is 4, not 3", "write ~train.epochs"),
     "~train.epohcs": ("a removal", "there is no such key in this config", "did you mean train.epochs?"),
-    "+model.top.0=5": ("5", "+ adds a key, and this one already exists", "write model.top.0=… without the +"),
-    "features=[1]": ("[1]", "it is a mapping, and this is a list", "write features.NAME=… for each key"),
+    "+model.top.0=5": ("5", "+ adds a key, but this one already exists", "write model.top.0=… without the +"),
+    "features=[1]": ("[1]", "it is a mapping, but this is a list", "write features.NAME=… for each key"),
     "optimiser@x=adam": ("'adam'", "there is no group 'optimiser'", "did you mean optimizer?"),
 }
 

@@ -82,7 +82,7 @@ def test_a_run_is_refused_before_anything_is_written(home: Path, capsys: pytest.
     for words in (["run"], ["plan"], ["run", "-m", "seed=0,1"], ["plan", "-m", "seed=0,1"]):
         assert commands.main([*words, "--config-dir", "theirs", "-cn", "theirs"]) == 2
         place = "hydra.sweep.dir" if "-m" in words else "hydra.run.dir"
-        assert f"give another place, or this one on the command line: {place}={inside}/" in capsys.readouterr().err
+        assert f"choose another path, or set this one on the command line: {place}={inside}/" in capsys.readouterr().err
     assert not list(inside.iterdir())
 
 
@@ -101,19 +101,19 @@ def test_the_first_line_says_what_files_put_elsewhere(home: Path, capsys: pytest
     assert first("plan", *chosen) == f"writes    {home}/r{own}{cache}"
     assert first("run", *chosen) == f"clicks in {home}/r{own}{cache}"
     assert first("plan", *chosen) == (
-        f"writes    {home}/r, which the run would refuse: there is a run in it already{own}{cache}"
+        f"writes    {home}/r, which the run would refuse: it already holds a run{own}{cache}"
     )
     assert (
         first("plan", *chosen, "output.existing=continue") == f"writes    {home}/r, whose run is completed{own}{cache}"
     )
-    why = f": {home}/r has a run already, with which `embexp resume {home}/r` goes on"
+    why = f": {home}/r already holds a run; `embexp resume {home}/r` continues it"
     number = f"writes    {home}/r_2{why}{own}{cache}"
     assert first("plan", *chosen, "output.existing=number") == number
     assert first("plan", *chosen, f"hydra.run.dir={home}/q", f"output.cache={home}/c") == f"writes    {home}/q"
     sweep = f"writes    {home}/s, the directory of the sweep{own}{cache}"
     assert first("plan", "-m", *chosen, "seed=0,1") == sweep
     (home / "s").mkdir()
-    why = f": {home}/s is there already, with something else"
+    why = f": {home}/s already exists and holds something else"
     sweep = f"writes    {home}/s_2, the directory of the sweep{why}{own}{cache}"
     assert first("plan", "-m", *chosen, "seed=0,1") == sweep
     assert first("plan", "hydra.run.dir='~/x'") == f"writes    {home}/x"

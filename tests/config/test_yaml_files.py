@@ -23,14 +23,14 @@ MERGED = "a0: &a0 {x: 1, y: 2}\n" + "".join(
 )
 NINES = "9" * 5000
 REFUSED = {
-    "aliases of nine levels of ten": (LAUGHS, 5, "at most 10,000 values, with aliases replaced"),
+    "aliases of nine levels of ten": (LAUGHS, 5, "at most 10,000 values after aliases"),
     "merged aliases": (MERGED, 6, "10,000 values"),
     "an alias of itself": ("model: &m\n  top: *m\n", 3, "leads back to itself"),
     "five hundred brackets": (f"model: {'[' * 500}{']' * 500}\n", 2, "nested at most 32 levels deep"),
     "a hundred thousand brackets": (f"model:\n  {'[' * 100_000}\n", 3, "nested at most 32 levels deep"),
     "nested dashes": (f"model:\n  {'- ' * 500}x\n", 3, "nested at most 32 levels deep"),
-    "five thousand digits": (f"seed: {NINES}\n", 2, "at most 100 digits, and this one has 5,000"),
-    "five thousand hexadecimal digits": (f"seed: 0x{NINES}\n", 2, "at most 100 digits, and this one has 5,000"),
+    "five thousand digits": (f"seed: {NINES}\n", 2, "at most 100 digits, but this one has 5,000"),
+    "five thousand hexadecimal digits": (f"seed: 0x{NINES}\n", 2, "at most 100 digits, but this one has 5,000"),
     "five thousand sexagesimal digits": (f"seed: 1{':59' * 2500}\n", 2, "at most 100 digits"),
     "a number by its tag": (f'seed: !!int "{NINES}"\n', 2, "at most 100 digits"),
     "a hundred thousand values": (f"model: [{'1, ' * 100_000}]\n", 2, "at most 10,000 values"),
@@ -102,7 +102,7 @@ def test_an_override_of_five_thousand_digits(override: str, path: str) -> None:
         composition.job(composition.loader(), [override])
     [fault] = raised.value.faults
     assert (fault.path, fault.remedy) == (path, "quote it if it is a text")
-    assert "at most 100 digits, and this one has 5,000" in fault.rule
+    assert "at most 100 digits, but this one has 5,000" in fault.rule
     assert len(str(fault)) < 300
 
 
@@ -124,7 +124,7 @@ _REFERENCE = "'${b%d}'"
 )
 def test_interpolations_that_stand_for_a_text_of_a_gigabyte(lines: list[str], tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("\n".join(["defaults: [config, _self_]", *lines]))
-    with pytest.raises(ConfigError, match="its interpolations stand for more than 10,000 values"):
+    with pytest.raises(ConfigError, match="its interpolations expand to more than 10,000 values"):
         composition.job(composition.loader(tmp_path, "mine"), [])
 
 

@@ -65,7 +65,7 @@ def test_two_classes(
     ("labels", "settings", "message"),
     [
         (["won", "lost", "lost"], {}, "has 'lost', 'won'; set data.positive to .*data.positive='won'"),
-        (["a", "b", "c"], {}, "or task=classification"),
+        (["a", "b", "c"], {}, "or set task=classification"),
         (
             ["yes", "no", "no"],
             {"positive": "Yes"},

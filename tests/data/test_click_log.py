@@ -220,7 +220,9 @@ def test_by_time_the_end_of_the_log_tests(tmp_path: Path) -> None:
 def test_other_files_can_not_be_read_as_a_synthetic_log(tmp_path: Path) -> None:
     from embexp.data.scan import encode_file
 
-    with pytest.raises(DataError, match=r"a synthetic click log has no other file, so .*x\.csv can't be read for it"):
+    with pytest.raises(
+        DataError, match=r"a synthetic click log can't be read from another file, so .*x\.csv " r"can't be read for it"
+    ):
         encode_file(tmp_path / "x.csv", Clicks(), COLUMNS, {}, cache=tmp_path)
 
 

@@ -134,7 +134,7 @@ def test_the_same_column_may_divide_by_time(tmp_path: Path) -> None:
 def test_ages_need_a_reference(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("when,y\n2024-01-01,1\n")
     with pytest.raises(
-        ConfigError, match=r"data.dates.when.reference = null: when_age is counted in days to this date"
+        ConfigError, match=r"data.dates.when.reference = null: when_age counts the days up to this date"
     ):
         prepared(tmp_path / "d.csv", tmp_path, "[when]")
     with pytest.raises(ConfigError, match="it must be a date such as 2024-05-31"):
@@ -151,7 +151,9 @@ def test_what_is_no_date_is_named_with_its_line(tmp_path: Path) -> None:
 
 def test_a_column_that_is_there_already(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("when,when_hour,y\n2024-01-01,3,1\n")
-    with pytest.raises(ConfigError, match=re.escape("has a column of this name, and data.dates makes one")):
+    with pytest.raises(
+        ConfigError, match=re.escape("already has a column with this name, and data.dates would make another one")
+    ):
         prepared(tmp_path / "d.csv", tmp_path, "{when: {reference: 2024-05-31}}")
 
 

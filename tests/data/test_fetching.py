@@ -88,7 +88,7 @@ def test_what_can_not_be_had_is_told_with_the_remedy(server: Server, graph: Data
         datasets.fetch("ring")
     assert str(raised.value) == (
         f"{server.url('/test.txt')} can't be fetched: the server answers 404 Not Found\n"
-        f"    download it elsewhere and put it at {kept}/ring/test.txt, or give data.path=… instead"
+        f"    download it on another machine and put it at {kept}/ring/test.txt, or set data.path=… instead"
     )
     assert left(kept) == []
 
@@ -151,7 +151,7 @@ def test_pykeen_carries_what_the_table_says() -> None:
 
 
 def test_an_unknown_name() -> None:
-    with pytest.raises(ConfigError, match=r"data\.fetch = 'nothing': there is no data set of this name"):
+    with pytest.raises(ConfigError, match=r"data\.fetch = 'nothing': there is no data set with this name"):
         datasets.fetch("nothing")
 
 
@@ -193,7 +193,7 @@ def test_of_two_processes_one_fetches_and_the_other_waits(server: Server, graph:
         time.sleep(0.01)
 
     def progress(stage: str, done: float | None) -> None:
-        if stage == "waiting for another process that fetches ring":
+        if stage == "waiting for another process that is downloading ring":
             told.set()
             go.set()
 

@@ -63,7 +63,7 @@ class TestPath:
         ("content", "rule"),
         [
             ("", "the file is empty; its first line must name the columns"),
-            ("\n\n\n", "the file holds empty lines only; its first line must name the columns"),
+            ("\n\n\n", "the file holds only empty lines; its first line must name the columns"),
             ("user,item,y\n", "the file has a header line but no examples below it"),
             ("user,item,y\n\n\n", "the file has a header line but no examples below it"),
         ],
@@ -81,8 +81,8 @@ class TestPath:
         assert told(data) == [f"data.path = '{tmp_path}': the folder holds no files."]
         (tmp_path / "inner").mkdir()
         assert told(data) == [
-            f"data.path = '{tmp_path}': a folder of data files holds files only, not the folder 'inner'.\n"
-            f"    to read files of folders in it: {tmp_path.name}/*/*; what the names of folders tell is not read"
+            f"data.path = '{tmp_path}': a folder of data files may hold only files, not the folder 'inner'.\n"
+            f"    to read the files in its subfolders: {tmp_path.name}/*/*; values in folder names are not read"
         ]
 
     def test_not_utf8(self, tmp_path: Path) -> None:
@@ -147,7 +147,9 @@ class TestColumns:
     def test_a_name_that_stands_twice(self, tmp_path: Path) -> None:
         path = tmp_path / "data.csv"
         path.write_text("user,item,y,item,other,other\na,b,1,c,d,e\n")
-        assert told(csv_of(path)) == [f"features.item = 'item': {path} has 2 columns of this name; it must be one."]
+        assert told(csv_of(path)) == [
+            f"features.item = 'item': {path} has 2 columns with this name; it must have exactly one."
+        ]
 
     def test_a_number_of_several_values(self, file: Path) -> None:
         data = csv_of(file, list_columns=("age", "y"), dense_features=("age",))
@@ -158,21 +160,21 @@ class TestColumns:
         data = csv_of(file, list_columns=("tags",))
         found = columns(data, tags=feature(table="t", weights="age"))
         assert told(data, found) == [
-            "features.tags.weights = 'age': weights must come one for each id, but this column holds one value per "
-            "example and 'tags' several values."
+            "features.tags.weights = 'age': there must be one weight per id, but this column holds one value "
+            "per example and 'tags' several values."
         ]
 
     def test_a_split_that_needs_the_time(self, file: Path) -> None:
         for split in ({"kind": "time"}, {"kind": "leave_one_out", "group": "user"}):
             assert told(csv_of(file, split=split)) == [
-                f"data.timestamp = null: data.split.kind={split['kind']} needs the column of the time.\n"
+                f"data.timestamp = null: data.split.kind={split['kind']} needs the column of timestamps.\n"
                 "    name it, or choose another split"
             ]
         assert told(csv_of(file, split={"kind": "time"}, timestamp="age")) == []
 
     def test_one_weight_column_for_two_id_columns(self, file: Path) -> None:
         features = {"a": feature(table="t", weights="w"), "b": feature(table="t", weights="w")}
-        text = "features.b.weights = 'w': this column already weighs the ids of 'a', so it can't weigh those of 'b'"
+        text = "features.b.weights = 'w': this column already has the weights of 'a', so it can't have those of 'b'"
         with pytest.raises(ConfigError, match=text):
             columns_of(csv_of(file), features)
 
@@ -193,8 +195,8 @@ class TestColumns:
         for name, item in (("1", ["a"]), ("2", [["a", "b"]])):
             pq.write_table(pa.table({"user": ["u"], "item": item, "y": [1.0]}), tmp_path / f"{name}.parquet")
         assert told(Parquet(path=str(tmp_path), label="y")) == [
-            f"features.item = 'item': {tmp_path}/2.parquet and {tmp_path}/1.parquet must agree on whether the column "
-            "holds several values."
+            f"features.item = 'item': {tmp_path}/2.parquet and {tmp_path}/1.parquet must both hold several "
+            f"values in this column, or both hold one."
         ]
 
 
@@ -215,15 +217,15 @@ class TestOneIdWhereSeveralAreNeeded:
     def test_a_sequence(self, data: Data) -> None:
         found = columns(data, who=feature(table="t", column="user", max_sequence_length=5))
         assert told(data, found) == [
-            "features.who.max_sequence_length = 5: column 'user' holds one id per example, and this setting is for "
-            "columns that hold several.\n    leave it out, or name a column that holds several"
+            "features.who.max_sequence_length = 5: column 'user' holds one id per example, but this setting "
+            "applies only to columns that hold several.\n    remove it, or name a column that holds several"
         ]
 
     def test_weights(self, data: Data) -> None:
         found = columns(data, user=feature(table="t", weights="one"))
         assert told(data, found) == [
-            "features.user.weights = 'one': column 'user' holds one id per example, and this setting is for columns "
-            "that hold several.\n    leave it out, or name a column that holds several"
+            "features.user.weights = 'one': column 'user' holds one id per example, but this setting applies "
+            "only to columns that hold several.\n    remove it, or name a column that holds several"
         ]
 
     def test_every_feature_that_asks_is_named(self, data: Data) -> None:
@@ -260,11 +262,11 @@ class TestLines:
             ("u1,i1,a b,1 2,30,yes", "found 'yes' in column 'y', expected a finite number"),
             (
                 "u1,i1,a b,1 2,1e39,1",
-                "found '1e39' in column 'age', expected a finite number that float32 can hold, 3.4e+38 at most",
+                "found '1e39' in column 'age', expected a finite number that fits into float32, at most 3.4e+38",
             ),
             ("u1,i1,a b,1 x,30,1", "found 'x' in column 'times', expected a finite number"),
-            ("u1,i1,a,1 2,30,1", "found 2 weights in column 'times', expected 1, one for each value in column 'tags'"),
-            ("u1,i1,a b,,30,1", "found 0 weights in column 'times', expected 2, one for each value in column 'tags'"),
+            ("u1,i1,a,1 2,30,1", "found 2 weights in column 'times', expected 1, one per value in column 'tags'"),
+            ("u1,i1,a b,,30,1", "found 0 weights in column 'times', expected 2, one per value in column 'tags'"),
         ],
     )
     @pytest.mark.parametrize("number", [2, 500, 1001])
@@ -329,14 +331,14 @@ class TestRecBole:
     def test_a_header_of_another_form(self, tmp_path: Path) -> None:
         types = "token, token_seq, float, float_seq"
         path = self.folder(tmp_path, inter="user_id:token\titem_id:text\n1\t2\n") / "toy.inter"
-        remedy = "of each column write the type behind its name, such as user_id:token; numbers and times are float"
+        remedy = "after the name of each column, write its type, such as user_id:token; numbers and times are float"
         rule = f"expected name:type with a type among {types}"
         found = f"data.path = '{path}': line 1: found 'item_id:text', {rule}.\n    {remedy}"
         assert self.told(tmp_path) == [found]
         path.write_text("user_id\titem_id\n1\t2\n")
-        assert self.told(tmp_path)[0].endswith(f"{remedy}, or name the file toy.tsv to read it as data=csv")
+        assert self.told(tmp_path)[0].endswith(f"{remedy}, or rename the file to toy.tsv and read it with data=csv")
         path.write_text("# user_id:token item_id:token y:float\n1 2 3\n")
-        assert "remove the # in front" in self.told(tmp_path)[0]
+        assert "remove the leading #" in self.told(tmp_path)[0]
 
     @pytest.mark.parametrize(
         ("between", "end"), [(",", "\n"), (" ", "\n"), (";", "\r\n"), ("\t", "\t\r\n"), (" \t", "\n")]
@@ -363,8 +365,8 @@ class TestRecBole:
     def test_nothing_to_join_by(self, tmp_path: Path) -> None:
         self.folder(tmp_path, inter=self.INTER, user="uid:token\tcity:token\n1\tUlm\n")
         assert self.told(tmp_path, "city") == [
-            f"data.path = '{tmp_path}/toy.user': its first token column, 'uid', must be a token column of toy.inter "
-            "too, to join by."
+            f"data.path = '{tmp_path}/toy.user': its first token column, 'uid', must also be a token column of "
+            f"toy.inter, to join the files."
         ]
 
 

@@ -131,7 +131,7 @@ def test_bytes_that_are_not_utf_8_are_named(tmp_path: Path, monkeypatch: pytest.
         ([{"k": [{"a": 1}]}], "k", "its values must be text or integers"),
         ([{"k": 1}, {"k": {"a": 1}}], "k.a", "its values must be text or integers"),
         ([{"k": 1}], "j", "has no such column"),
-        ([{"a": {"b": 1}, "a.b": 2}], "a.b", "has 2 columns of this name"),
+        ([{"a": {"b": 1}, "a.b": 2}], "a.b", "has 2 columns with this name"),
         ([], "k", "holds no examples"),
     ],
 )

@@ -58,7 +58,7 @@ def test_labels_where_a_column_is_filled() -> None:
     classes = DRAW.integers(0, 3, ROWS).astype(np.float64)
     names = ["done", "shown", "cancelled"]
     [leak] = leaks.leaks([Column("refund", None, filled(classes == 2))], classes, lambda label: names[int(label)])
-    assert leak.why("state") == "it is filled exactly where state is cancelled"
+    assert leak.why("state") == "it is filled exactly if state is cancelled"
 
 
 def test_two_columns_that_tell_the_label_together() -> None:

@@ -117,7 +117,7 @@ def test_what_is_left_is_a_file_without_these_rows(task: Task, rows: list[Row], 
         same(found, read(written(labelled, "all"), task, folder))
         assert found.skipped == len(rows) - len(labelled)
         if found.skipped:
-            with pytest.raises(DataError, match=r"; data\.missing_label=skip leaves out the rows without a label"):
+            with pytest.raises(DataError, match=r"; data\.missing_label=skip skips rows without a label"):
                 read(written(rows, "refused"), task, folder)
 
 

@@ -100,7 +100,7 @@ def test_the_parts_are_those_of_a_graph_without_and_with_new_entities(
     assert set(whole.vocabularies["entity"].tokens()) == entities_of(everywhere)
 
     if not new(parts[0]):
-        with pytest.raises(DataError, match="no training triple has to do with the entities that count as new"):
+        with pytest.raises(DataError, match="no training triple contains an entity that counts as new"):
             scanned(folder, TrainedTriples.NEW, **settings)
         return
     grown = scanned(folder, TrainedTriples.NEW, **settings)
@@ -133,5 +133,5 @@ def test_a_graph_of_which_nothing_would_be_left(tmp_path: Path) -> None:
     folder = write((star, star[:1], star[:1]), tmp_path / "graph")
     names = entities_of(star)
     seed = next(seed for seed in range(50) if queries.new_entities(names, share=0.25, seed=seed) == ["hub"])
-    with pytest.raises(DataError, match="every training triple has to do with the entities that count as new"):
+    with pytest.raises(DataError, match="every training triple contains an entity that counts as new"):
         scanned(folder, TrainedTriples.KNOWN, share=0.25, seed=seed)

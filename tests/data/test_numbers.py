@@ -142,7 +142,7 @@ def test_what_was_fitted_is_read_as_it_was_written(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     content["columns"][1]["mean"] += 1
     path.write_text(json.dumps(content))
-    with pytest.raises(DataError, match="was changed: its digest is not that of its content"):
+    with pytest.raises(DataError, match="was changed: its digest does not match its content"):
         numbers.read(path)
     for damaged in ("", "[]", '{"columns": 3, "digest": ""}', '{"columns": [{}], "digest": "x"}', "[" * 100_000):
         path.write_text(damaged)

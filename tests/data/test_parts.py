@@ -121,5 +121,5 @@ def test_what_cannot_be_cut(
 def test_files_with_other_columns_are_not_mixed(tmp_path: Path) -> None:
     one, two = csv(tmp_path / "one.csv", ROWS), tmp_path / "two.csv"
     two.write_text("when,user\n2024-05-31,u1\n")
-    with pytest.raises(ConfigError, match=r"two\.csv.: its columns are not those of .*one\.csv"):
+    with pytest.raises(ConfigError, match=r"two\.csv.: its columns differ from those of .*one\.csv"):
         cut(tmp_path, CSV(path=(str(one), str(two)), label="user"))

@@ -377,7 +377,7 @@ class TestRecBole:
             assert same(plain, scan(self.data(path), self.COLUMNS, cache=tmp_path / "cache"))
         assert samples.sample(packed).columns == samples.sample(folder).columns
         shutil.copy(folder / "toy.user", packed)
-        with pytest.raises(ConfigError, match=r"must hold toy\.user or toy\.user\.zip, and has both"):
+        with pytest.raises(ConfigError, match=r"must hold toy\.user or toy\.user\.zip, but it has both"):
             scan(self.data(packed), self.COLUMNS, cache=tmp_path / "cache")
         shutil.copy(folder / "toy.inter", packed)
         with pytest.raises(ConfigError, match=r"one file NAME\.inter; found toy\.inter, toy\.inter\.gz"):

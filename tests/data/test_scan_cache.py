@@ -284,11 +284,11 @@ class TestLaterFaults:
             ("u1,5,nan", "found 'nan' in column 'y', expected a finite number; " + SKIP_UNLABELLED),
             (
                 "u1,1e39,1",
-                "found '1e39' in column 'age', expected a finite number that float32 can hold, 3.4e+38 at most",
+                "found '1e39' in column 'age', expected a finite number that fits into float32, at most 3.4e+38",
             ),
             (
                 "u1,inf,1",
-                "found 'inf' in column 'age', expected a finite number that float32 can hold, 3.4e+38 at most",
+                "found 'inf' in column 'age', expected a finite number that fits into float32, at most 3.4e+38",
             ),
             ("u1," + "9" * 90 + "x,1", f"found '{'9' * 60}…' in column 'age', expected a finite number"),
         ],
@@ -353,13 +353,13 @@ class TestLaterFaults:
         file.write_text("tags,times,y\n" + "a b,1 2,1\n" * 1500 + "a b,1,1\n")
         columns = Columns(ids={"tags": "tag"}, weights={"times": "tags"}, label="y")
         data = CSV(path=str(file), label="y", list_columns=("tags", "times"))
-        text = "line 1502: found 1 weight in column 'times', expected 2, one for each value in column 'tags'"
+        text = "line 1502: found 1 weight in column 'times', expected 2, one per value in column 'tags'"
         with pytest.raises(DataError, match=text):
             scan(data, columns, cache=tmp_path / "cache")
 
     def test_a_split_by_time_without_a_time(self, file: Path, tmp_path: Path) -> None:
         with pytest.raises(
-            ConfigError, match=r"data\.timestamp = null: data\.split.kind=time needs the column of the time"
+            ConfigError, match=r"data\.timestamp = null: data\.split.kind=time needs the column of timestamps"
         ):
             scan(csv_of(file, split={"kind": "time"}), COLUMNS, cache=tmp_path / "cache")
 

@@ -290,7 +290,7 @@ HEADS = {
     "missing": ("none.txt", None, "data.path", "there is no such file or folder"),
     "empty": ("t.txt", b"", "data.path", "the file is empty"),
     "no column": ("t.csv", b"kind,text\na,b\n", "data.label", "has no such column"),
-    "a column twice": ("t.csv", b"label,text,text\na,b,c\n", "data.text", "has 2 columns of this name"),
+    "a column twice": ("t.csv", b"label,text,text\na,b,c\n", "data.text", "has 2 columns with this name"),
     "no Parquet": ("t.parquet", b"label", "data.path", "can't be read as Parquet"),
 }
 
@@ -311,18 +311,18 @@ def test_what_a_look_at_the_file_tells(case: str, tmp_path: Path) -> None:
 def test_folders_that_hold_no_texts(tmp_path: Path) -> None:
     data = Text(path=str(tmp_path))
     [fault] = source_of(data).head_faults(columns(data))
-    assert fault.rule == "a folder of labelled texts holds a folder for each class"
+    assert fault.rule == "a folder of labelled texts must hold one folder per class"
     (tmp_path / "sport").mkdir()
     [fault] = source_of(data).head_faults(columns(data))
-    assert fault.rule == "the folder holds no texts, NAME.txt in folders"
+    assert fault.rule == "the folder holds no texts (NAME.txt) in folders"
 
 
 def test_columns_and_splits_that_texts_do_not_have(tmp_path: Path) -> None:
     data = Text(path=str(write(".txt", tmp_path)), split=Split(kind="leave_one_out", group="user"))
     read, _ = columns_of(data, {"tokens": Feature(table="word")})
     split, column = source_of(data).head_faults(read)
-    assert (split.path, split.rule) == ("data.split.kind", "texts have no users, of each of whom one could be left out")
-    assert (column.path, column.rule) == ("features.tokens", "texts have no such column; the one column is words")
+    assert (split.path, split.rule) == ("data.split.kind", "texts have no users, so leave_one_out can't be used")
+    assert (column.path, column.rule) == ("features.tokens", "texts have no such column; their only column is words")
     with pytest.raises(ConfigError, match="texts have no users"):
         scanned(data, tmp_path)
 

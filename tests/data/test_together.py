@@ -320,7 +320,7 @@ def test_a_row_of_a_piece_has_its_number_in_the_file(tmp_path: Path, monkeypatch
     data = Parquet(path=str(tmp_path / "data.parquet"), label="label")
     found, _ = read(data, WHO, [tmp_path / "cache"] * 3)
     said = f"{tmp_path}/data.parquet, row 778: found inf in column 'label', expected a finite number that"
-    assert [str(each) for each in found] == [f"{said} float32 can hold, 3.4e+38 at most"] * 3
+    assert [str(each) for each in found] == [f"{said} fits into float32, at most 3.4e+38"] * 3
 
 
 def test_a_missing_column_and_an_unknown_value(tmp_path: Path) -> None:

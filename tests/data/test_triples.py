@@ -333,8 +333,8 @@ def test_faults_of_the_folder(tmp_path: Path) -> None:
     (folder / "valid.txt").unlink()
     (folder / "test.tsv").write_text("a\tb\tc\n")
     assert rules(folder) == [
-        "the folder needs valid.txt, .tsv, .csv or .nt, and has none",
-        "the folder needs test.txt, .tsv, .csv or .nt, and has several",
+        "the folder needs valid.txt, .tsv, .csv or .nt, but has none",
+        "the folder needs test.txt, .tsv, .csv or .nt, but has several",
     ]
 
 
@@ -354,7 +354,10 @@ print(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules)))
 
 def test_a_relation_that_is_called_as_an_inverse(tmp_path: Path) -> None:
     parts = (FAMILY[0], FAMILY[1], [("ann", "knows^-1", "bob")])
-    with pytest.raises(DataError, match=r"'knows\^-1', which is how the inverse .* data\.reciprocal=false"):
+    with pytest.raises(
+        DataError,
+        match=r"'knows\^-1', which is also the name of another relation's inverse.* " r"data\.reciprocal=false",
+    ):
         scanned(write(parts, tmp_path / "graph"))
 
 
@@ -415,8 +418,8 @@ def test_numbered_triples_are_the_same_graph(tmp_path: Path) -> None:
         ("entity2id.txt", "9\n \nann\t0\n", "line 2: found ' ', expected a name, a tab and its number"),
         ("relation2id.txt", "2\nknows\n", "line 2: found 'knows', expected a name, a tab and its number"),
         ("entity2id.txt", "", "line 1: found nothing, expected the number of lines that follow"),
-        ("relation2id.txt", None, "the folder needs relation2id.txt or .tsv, and has none"),
-        ("test2id.txt", None, "the folder needs test2id.txt or .tsv, and has none"),
+        ("relation2id.txt", None, "the folder needs relation2id.txt or .tsv, but has none"),
+        ("test2id.txt", None, "the folder needs test2id.txt or .tsv, but has none"),
     ],
 )
 def test_faults_of_numbered_triples(file: str, content: str | None, rule: str, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_row_numbers(tmp_path: Path) -> None:
     assert growth.read_vocabularies(tmp_path / "more", before) == IdentityVocabulary(5)
     IdentityVocabulary(7).write(tmp_path / "item")
     assert growth.read_vocabularies(tmp_path / "item.json", before) == IdentityVocabulary(7)
-    with pytest.raises(DataError, match="found a vocabulary of row numbers, and the table's is one of tokens"):
+    with pytest.raises(DataError, match="found a vocabulary of row numbers, but the table's is one of tokens"):
         growth.read_vocabularies(tmp_path / "item.json", BEFORE)
     (tmp_path / "more").write_text("0\n2\n1\n")
     with pytest.raises(DataError, match=r"more, line 2: found '2', expected 1: ids of this table are its row numbers"):
@@ -103,8 +103,8 @@ def test_every_wrong_word_is_told_at_once(source: EarlierCheckpoint, tmp_path: P
         f"embexp checkpoint grow: itme={file}: there is no table 'itme'",
         "    item=nowhere.txt: there is no file nowhere.txt",
         f"    {file}: there are several tables, so name one: TABLE={file}",
-        f"    user={file}: a vocabulary for table 'user' is named twice",
-        f"    {tmp_path}: film.tsv is of no table",
+        f"    user={file}: table 'user' is given two vocabularies",
+        f"    {tmp_path}: film.tsv belongs to no table",
         "    nothing: there is no such file",
         f"    the tables of {source.folder.path} are user, item, user_bias, item_bias",
     ]
@@ -123,7 +123,7 @@ NOT_RUNS = {
     "nothing": ("nothing", "nothing: there is no such directory; give the directory of a finished run"),
     "a file": ("file", "file: is a file; give the directory"),
     "another folder": ("folder", "folder is not the directory of a run: there is no spec.json in it"),
-    "a run that goes on": ("running", "running holds no checkpoint to take rows from: the run has not ended"),
+    "a run that goes on": ("running", "running holds no checkpoint to take rows from: the run has not finished"),
     "a run without checkpoint": ("bare", r"bare holds no checkpoint to take rows from: the run left no checkpoint \("),
 }
 

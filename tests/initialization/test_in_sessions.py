@@ -157,10 +157,10 @@ def test_shapes_that_differ_are_named_all_at_once() -> None:
         with pytest.raises(ValueError, match="transpose the source") as caught:
             scaffold(fills)
     turned, short, wide = str(caught.value).splitlines()
-    assert "'turned:0' is 6 × 50, its source is 50 × 6" in turned
-    assert "'short' is 40 × 6, its source is 50 × 6" in short
+    assert "'turned:0' is 6 × 50, but its source is 50 × 6" in turned
+    assert "'short' is 40 × 6, but its source is 50 × 6" in short
     assert "such as matrix[:40]" in short
-    assert "'wide:0' is 50 × 7, its source is 50 × 6: make the variable with shape [50, 6]" in wide
+    assert "'wide:0' is 50 × 7, but its source is 50 × 6: create the variable with shape [50, 6]" in wide
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,9 @@ def test_words_that_a_file_lacks(tmp_path: Path) -> None:
     found = initialization.read_vectors(path, vocabulary=["w3", "new", "W7"], missing=0.5, match="lower")
     np.testing.assert_array_equal(initialization.mapped(found), [MATRIX[3], np.full(6, 0.5), MATRIX[7]])
     np.save(tmp_path / "m.npy", MATRIX)
-    with pytest.raises(ValueError, match="has no words to compare with a vocabulary; leave vocabulary out"):
+    with pytest.raises(
+        ValueError, match="has no words to match with a vocabulary; to take its rows by position, remove vocabulary"
+    ):
         initialization.read_vectors(tmp_path / "m.npy", vocabulary=["w3"])
 
 
@@ -337,7 +339,7 @@ class Untouchable:
 
 def test_a_constant_of_two_gigabytes_is_refused_before_it_is_read() -> None:
     with pytest.raises(
-        RunError, match=r"init=constant: a graph holds less than 2 GiB .*found 2,147,483,648 bytes"
+        RunError, match=r"init=constant: a graph must be smaller than 2 GiB .*found 2,147,483,648 bytes"
     ) as e:
         constant.initial_value(Untouchable(2**23, 64))
     assert "8388608 × 64" in str(e.value)
@@ -362,7 +364,7 @@ def test_a_constant_of_two_gigabytes_is_refused_before_it_is_read() -> None:
 )
 def test_what_does_not_fit_is_refused_before_anything_is_done(fill: Any) -> None:
     with tf.Graph().as_default():
-        with pytest.raises(ValueError, match="variable 'item:0' is 50 × 7, its source is 50 × 6"):
+        with pytest.raises(ValueError, match="variable 'item:0' is 50 × 7, but its source is 50 × 6"):
             fill({table((50, 7)): MATRIX})
         with pytest.raises(ValueError, match="variable 'wide:0' is float64, expected float32, bfloat16 or float16"):
             fill({tf.Variable(np.zeros((50, 6), np.float64), name="wide"): MATRIX})

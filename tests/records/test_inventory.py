@@ -115,7 +115,7 @@ def test_a_folder_that_became_a_link_is_the_same(folder: Path, tmp_path_factory:
     (folder / "spec.json").unlink()
     (folder / "spec.json").symlink_to("/dev/zero")
     assert [str(each) for each in inventory.changes(folder)][-2] == (
-        "spec.json changed (it is a symbolic link, and was a file)"
+        "spec.json changed (it was a file and is now a symbolic link)"
     )
 
 
@@ -243,5 +243,5 @@ def test_every_byte_of_tensorboards_file_of_the_digest_is_checked(tmp_path: Path
     path.unlink()
     path.symlink_to(tmp_path / "spec.json")
     assert [str(each) for each in inventory.changes(tmp_path)] == [
-        f"events/{path.name} changed (it is a symbolic link, and was a file)"
+        f"events/{path.name} changed (it was a file and is now a symbolic link)"
     ]

@@ -83,15 +83,13 @@ def test_one_in_which_nothing_has_begun_is_used_again(tmp_path: Path, spec: RunS
 def test_a_run_is_refused_unless_something_else_is_chosen(tmp_path: Path, spec: RunSpec, make: object) -> None:
     make(tmp_path / "run", spec)  # type: ignore[operator]
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    words = (
-        rf"hydra\.run\.dir = {tmp_path / 'run'}: there is a run in it already\.\n +name another directory, or choose: "
-    )
+    words = rf"hydra\.run\.dir = {tmp_path / 'run'}: it already holds a run\.\n +choose another directory, or choose: "
     with pytest.raises(ConfigError, match=f"{words}output.existing=number.*continue.*replace"):
         use(tmp_path / "run", spec)
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
     found = use(tmp_path / "run", spec, Existing.NUMBER)
     assert found.path == tmp_path / "run_2"
-    assert found.why == f": {tmp_path / 'run'} has a run already, with which `embexp resume {tmp_path / 'run'}` goes on"
+    assert found.why == f": {tmp_path / 'run'} already holds a run; `embexp resume {tmp_path / 'run'}` continues it"
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
     assert use(tmp_path / "run", spec, Existing.CONTINUE) == OutputDirectory(tmp_path / "run", continues=True)
 
@@ -108,7 +106,7 @@ def test_what_is_not_of_a_run_stays(tmp_path: Path, spec: RunSpec, existing: Exi
     if existing is not Existing.CONTINUE:
         with pytest.raises(ConfigError):
             use(tmp_path / "run", spec, existing)
-    with pytest.raises(ConfigError, match="there is a file of that name"):
+    with pytest.raises(ConfigError, match="there is a file with that name"):
         use(tmp_path / "home" / "thesis.tex", spec, existing)
 
 
@@ -152,7 +150,7 @@ def test_nothing_is_replaced_that_the_run_did_not_write(tmp_path: Path, spec: Ru
 def test_only_complete_runs_are_replaced(tmp_path: Path, spec: RunSpec) -> None:
     train(tmp_path / "run", spec)
     before = names(tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"complete runs only, and it has no inventory\.json"):
+    with pytest.raises(ConfigError, match=r"only complete runs, but this one has no inventory\.json"):
         use(tmp_path / "run", spec, Existing.REPLACE)
     assert names(tmp_path / "run") == before
     complete(tmp_path / "other", spec)
@@ -228,7 +226,7 @@ def test_nothing_is_removed_behind_a_link(spec: RunSpec, tmp_path: Path) -> None
     shutil.move(tmp_path / "run" / "checkpoints", elsewhere)
     (tmp_path / "run" / "checkpoints").symlink_to(elsewhere)
 
-    with pytest.raises(ConfigError, match="removes nothing behind links, and checkpoints is one"):
+    with pytest.raises(ConfigError, match="does not follow links, but checkpoints is one"):
         use(tmp_path / "run", spec, Existing.REPLACE)
 
     assert (elsewhere / "step_00000010" / "checkpoint.index").exists()

@@ -118,7 +118,7 @@ def test_no_key_of_git_s_config_starts_a_program(git: Git, theirs: Path, trap: t
     found = state(theirs)
     assert not trace.exists()
     assert found["commit"] == git("-c", "core.fsmonitor=false", "rev-parse", "HEAD")
-    assert found["diff_note"] == "not compared, as no filter of git is run (trap): model.py"
+    assert found["diff_note"] == "not compared because git filters are never run (trap): model.py"
     assert (theirs / ".git" / "index").read_bytes() == before
     assert not manifest.is_tracked(theirs / "other.py")
     assert manifest.is_tracked(theirs / "model.py")
@@ -136,7 +136,7 @@ def test_a_filter_is_not_run_and_its_files_are_named(git: Git, theirs: Path, tra
     (theirs / "data.bin").write_text("changed\n")
     found = state(theirs)
     assert not trace.exists()
-    assert found["diff_note"] == "not compared, as no filter of git is run (lfs): data.bin"
+    assert found["diff_note"] == "not compared because git filters are never run (lfs): data.bin"
     assert "+WIDTH = 9" in found["diff"]
     assert "changed" not in found["diff"]
     git("diff", "HEAD", check=False)

@@ -185,7 +185,7 @@ def test_other_strategies_and_runtimes(folder: Path, more: list[str], tmp_path: 
 
 
 def test_an_adapter_of_a_knowledge_graph_is_a_fault() -> None:
-    with pytest.raises(ConfigError, match="scores rows of entities as they are") as caught:
+    with pytest.raises(ConfigError, match="scores the rows of entities themselves") as caught:
         embexp.compose(["experiment=knowledge_graph", "data.path=graph", "tables.entity.adapter=8"])
     assert "tables.entity.adapter" in [fault.path for fault in caught.value.faults]
 

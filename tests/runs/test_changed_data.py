@@ -22,7 +22,7 @@ FORMS = {
     "liked": (["user", "item", "time"], ["experiment=recommendation", "data.timestamp=time"]),
     "graph": (None, ["experiment=knowledge_graph"]),
 }
-CHANGED = r"its data \(data.path=.*\) have changed since it was trained.*Put them back as they were, or train again"
+CHANGED = r"its data \(data.path=.*\) has changed since it was trained.*Restore the data, or train again"
 
 
 def rows(form: str) -> list[list[str]]:
@@ -178,7 +178,7 @@ def test_vocabularies_that_another_version_would_make_are_not_used(
         return prepare.replace(data, vocabularies=swapped)
 
     monkeypatch.setattr(prepare, "read_data", other)
-    with pytest.raises(DataError, match="this version of embexp gives the rows of table"):
+    with pytest.raises(DataError, match="this version of embexp assigns the rows of table"):
         run.recommend(["u1"])
 
 

@@ -166,12 +166,12 @@ def test_early_stopping_goes_by_accuracy(run: Callable[..., single.RunResult]) -
 
 def test_labels_that_are_no_classes_end_a_run_before_it_trains(folder: Path, tmp_path: Path) -> None:
     wrong = write(tmp_path / "wrong.csv", [*planted(40, seed=0), ("dog", 0.5)])
-    with pytest.raises(DataError, match=r"needs classes as labels, .* has numbers such as 0\.5; set task=regression"):
+    with pytest.raises(DataError, match=r"needs class names .* has numbers such as 0\.5; set task=regression"):
         single.run(spec_of(folder, f"data.path={wrong}"), tmp_path)
 
 
 def test_a_model_that_gives_one_number_tells_no_classes_apart(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="task classification needs one for each class"):
+    with pytest.raises(ConfigError, match="task classification needs one per class"):
         spec_of(folder, "model=dot", "model.left=[words]", "model.right=[words]")
 
 
@@ -227,7 +227,7 @@ def test_static_vectors_need_some_that_are_not_random(folder: Path) -> None:
 
 def test_frozen_random_values_are_told(folder: Path) -> None:
     [warning] = doubtful_settings(spec_of(folder, "model=bag_of_words", "freeze=table"))
-    assert warning.startswith("tables.word: frozen but not pretrained: random initial values never change")
+    assert warning.startswith("tables.word: frozen but not pretrained, so the random initial values never change")
     assert warning.endswith("choose freeze=random_table")
     [own] = doubtful_settings(spec_of(folder, "model=bag_of_words", "freeze@tables.word.freeze=table"))
     assert own.endswith("choose freeze@tables.word.freeze=random_table")

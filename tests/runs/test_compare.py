@@ -156,7 +156,7 @@ def test_other_examples_are_refused_with_what_differs(folder: Path) -> None:
         compared(folder, "a", "changed")
     file = folder / "clicks.csv"
     assert compared(folder, "a", "fewer", data=file)["auc"].rows == 10 * TEST
-    with pytest.raises(UsageError, match="two models or more"):
+    with pytest.raises(UsageError, match="at least two models"):
         compared(folder, "a")
     with pytest.raises(UsageError, match="none of the runs names it"):
         embexp.compare([folder / "a", folder / "b"], allow_code=["os:remove"])

@@ -180,11 +180,11 @@ def test_what_does_not_fit_the_parent_is_told_at_once_and_nothing_is_written(
     assert "features.item" in said
     assert "data.dense_features" in said
     assert "there is no such file" in refused("nowhere.csv")
-    assert "the run that this one goes on from has task classification" in refused("tuesday.csv", "task=regression")
+    assert "the run that this one continues has task classification" in refused("tuesday.csv", "task=regression")
     vocabulary = refused("tuesday.csv", "tables.user.vocabulary.oov_buckets=3", status=2)
-    assert "the run that this one goes on from has 1" in vocabulary
+    assert "the run that this one continues has 1" in vocabulary
     dense = refused("tuesday.csv", "data.dense_features.age.transform=log1p", status=2)
-    assert "the run that this one goes on from has this column, standardize" in dense
+    assert "the run that this one continues has this column, standardize" in dense
     unfinished = folder / "unfinished"
     unfinished.mkdir()
     assert main(["continue", str(unfinished), "--data", str(folder / "tuesday.csv")]) in (1, 2)

@@ -379,7 +379,7 @@ def test_a_dense_part_that_does_not_fit_is_told_before_training(world: World, fi
     assert "the dense part of" in str(error.value)
     for words in (r"kernel is (12, 5) and was (12, 4)", "bias is (5,) and was (4,)", "kernel is (5, 1) and was (4, 1)"):
         assert words in str(error.value)
-    assert "set pretrained.dense=false to begin with a new dense part" in str(error.value)
+    assert "set pretrained.dense=false to start with a new dense part" in str(error.value)
     for file in ("summary.json", "metrics.jsonl"):
         lines = world.folder / f"misfit_{runtime}" / file
         assert not lines.exists() or not lines.read_text()
@@ -404,11 +404,11 @@ def test_the_digest_of_the_source_is_part_of_the_run_id(world: World, first: Pat
 FAULTS = {
     "old rows of no checkpoint": (
         ["freeze=old_rows"],
-        "freeze = old_rows: it freezes rows from a checkpoint, and no table that inherits it restores any",
+        "freeze = old_rows: it freezes rows from a checkpoint, but no table that inherits it restores any",
     ),
     "a table's old rows of no checkpoint": (
         ["freeze@tables.item.freeze=old_rows"],
-        "tables.item.freeze = old_rows: it freezes rows from a checkpoint, and the table restores none",
+        "tables.item.freeze = old_rows: it freezes rows from a checkpoint, but the table restores none",
     ),
     "a rule of old rows": (
         ["freeze=schedule", "freeze.phases=[{rules: [{kind: old_rows, multiplier: 0.5}]}]"],
@@ -428,11 +428,11 @@ FAULTS = {
             "tables.item.pretrained.path=FIRST",
             "tables.item.pretrained.table=film",
         ],
-        "the checkpoint has no table 'film', its tables are user, item",
+        "the checkpoint has no table 'film'; its tables are user, item",
     ),
     "another dim": (
         ["pretrained@tables.item.pretrained=checkpoint", "tables.item.pretrained.path=FIRST", "tables.item.dim=5"],
-        "rows of its table 'item' have 6 numbers, the table's 5",
+        "rows of its table 'item' have 6 numbers, but those of the table have 5",
     ),
     "two dense parts": (
         [
@@ -442,7 +442,7 @@ FAULTS = {
             "tables.item.pretrained.path=SECOND",
             "tables.item.pretrained.dense=true",
         ],
-        "tables.item.pretrained.dense = true: the dense part is restored from one checkpoint, and pretrained",
+        "tables.item.pretrained.dense = true: the dense part is restored from one checkpoint only, but pretrained",
     ),
 }
 

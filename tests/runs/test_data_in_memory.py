@@ -165,13 +165,13 @@ FAULTS: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "lists of numbers": (ROW | {"lead": [[1.0]]}, DataError, "'lead': the column holds several values"),
     "infinite": (ROW | {"lead": [np.inf]}, DataError, "the data, row 1: found inf in column 'lead'"),
-    "mixed": (ROW | {"hotel": ["a", 1]}, DataError, "column 'hotel': .* give it values of one type"),
+    "mixed": (ROW | {"hotel": ["a", 1]}, DataError, "column 'hotel': .* use values of one type"),
     "time": (ROW | {"hotel": np.array(["2024-01-01"], "M8[ns]")}, DataError, "'hotel': its values must be text"),
     "one value": (ROW | {"hotel": "h3"}, DataError, r"column 'hotel': found 'h3', expected a list.*\['h3'\]"),
     "matrix": (ROW | {"lead": np.zeros((1, 1, 1))}, DataError, r"shape \[1, 1, 1\]"),
     "empty": ({"hotel": [], "lead": [], "extras": []}, DataError, "columns but no examples"),
     "two of a name": (pa.table([["a"], ["b"]], names=["hotel"] * 2), DataError, "'hotel': the data has 2 columns"),
-    "rows": ([{"hotel": "h3"}], UsageError, r"a dict of columns .* not list; a list of rows becomes one"),
+    "rows": ([{"hotel": "h3"}], UsageError, r"a dict of columns .* not list; to convert a list of rows"),
     "number": (5, UsageError, "an Arrow table, or a data frame of pandas or Polars, not int"),
     "one column": (pa.chunked_array([["a"]]), UsageError, "a dict of columns .* not ChunkedArray"),
 }
@@ -189,7 +189,7 @@ def test_wrong_frames(finished: embexp.Run) -> None:
     row = pandas.DataFrame(ROW)
     with pytest.raises(DataError, match=r"Conversion failed for column hotel.*values of one type"):
         finished.predict(pandas.concat([row, row.assign(hotel=1)]))
-    with pytest.raises(DataError, match="'hotel': the data has 2 columns of this name"):
+    with pytest.raises(DataError, match="'hotel': the data has 2 columns with this name"):
         finished.predict(pandas.concat([row, row[["hotel"]]], axis=1))
     np.testing.assert_array_equal(finished.predict(row.set_index("hotel")), finished.predict(ROW))
 
@@ -204,7 +204,7 @@ def test_evaluation_needs_the_label(finished: embexp.Run) -> None:
 def test_a_wrong_file_is_worded_alike(finished: embexp.Run, tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("lead\n1\n")
-    words = r"^.*new\.csv can't be read as this run's data was\n  'hotel': .* has no such column; its columns are: lead"
+    words = r"^.*new\.csv can't be read like this run's data\n  'hotel': .* has no such column; its columns are: lead"
     with pytest.raises(DataError, match=words):
         finished.predict(path)
     with pytest.raises(DataError, match=words):
@@ -214,7 +214,7 @@ def test_a_wrong_file_is_worded_alike(finished: embexp.Run, tmp_path: Path) -> N
 def test_a_run_of_drawn_examples_takes_none(tmp_path: Path) -> None:
     spec = embexp.compose(["data.examples=2000", "train.steps=2", *QUIET])
     run = embexp.load_run(embexp.run(spec, tmp_path / "run", quiet=True).directory)
-    with pytest.raises(DataError, match="data=clicks reads files only"):
+    with pytest.raises(DataError, match="data=clicks reads only files"):
         run.predict({"user": [1]})
 
 
@@ -287,7 +287,7 @@ def test_data_by_splits_and_its_resumption(bookings: Path, tmp_path: Path) -> No
     whole = embexp.run(own, tmp_path / "whole", data=data, config_dir=tmp_path, quiet=True)
     assert longer.summary["metrics"] == whole.summary["metrics"]
     assert json.loads((moved / "spec.json").read_text())["data"]["path"] == content["data"]["path"]
-    with pytest.raises(UsageError, match=r"has other data than data=, and output\.existing=continue"):
+    with pytest.raises(UsageError, match=r"used other data than data=, but output\.existing=continue"):
         embexp.run(
             [*own, "output.existing=continue"],
             tmp_path / "whole",
@@ -300,7 +300,7 @@ def test_data_that_is_not_recorded(bookings: Path, tmp_path: Path) -> None:
     spec = spec_of(tmp_path, EXPERIMENT, f"data.path={bookings}", "output.data=false", "train.epochs=1")
     result = embexp.run(spec, tmp_path / "run", data=arrow_table(bookings), quiet=True)
     assert not (result.directory / "recorded_data").exists()
-    run, words = embexp.load_run(result.directory), r"output\.data=false did not record it, so the run can't be resumed"
+    run, words = embexp.load_run(result.directory), r"not recorded \(output\.data=false\), so the run can't be resumed"
     assert run.predict(ROW).shape == (1,)
     with pytest.raises(embexp.ConfigError, match=words):
         run.evaluate()

@@ -227,7 +227,7 @@ def test_another_base_is_refused(folder: Path, whole: Callable[[str, str], Path]
     with pytest.raises(DataError, match=r"export of run .*: the digest of the tokens of table user is [^;]*; give"):
         apply_delta(tmp_path / "base", delta, tmp_path / "out")
     (tmp_path / "base" / "item.npy").unlink()
-    with pytest.raises(DataError, match=r"base is no whole export of run \w{12}: it lacks item\.npy$"):
+    with pytest.raises(DataError, match=r"base is not a whole export of run \w{12}: it lacks item\.npy$"):
         apply_delta(tmp_path / "base", delta, tmp_path / "out")
     assert {each.name for each in tmp_path.iterdir()} == {"base"}
 
@@ -251,7 +251,7 @@ def test_a_damaged_delta_is_refused(file: str, whole: Callable[[str, str], Path]
     with pytest.raises(DataError, match=rf"^{tmp_path}/delta is damaged: {file} changed; export it again$"):
         apply_delta(whole("parent", "npy"), tmp_path / "delta", tmp_path / "out")
     (tmp_path / "delta" / file).unlink()
-    with pytest.raises(DataError, match=rf"{tmp_path}/delta is (damaged: {file} removed|no delta: there is no)"):
+    with pytest.raises(DataError, match=rf"{tmp_path}/delta is (damaged: {file} removed|not a delta: there is no)"):
         apply_delta(whole("parent", "npy"), tmp_path / "delta", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -299,7 +299,7 @@ def test_a_forged_record_is_refused(
     text = (tmp_path / "delta" / "delta.json").read_text()
     (tmp_path / "delta" / "delta.json").write_text(text.replace(old, new, 1))
     inventory.seal(tmp_path / "delta")
-    with pytest.raises(DataError, match=rf"delta\.json is none that this version understands: .*{told}"):
+    with pytest.raises(DataError, match=rf"delta\.json is not a delta that this version understands: .*{told}"):
         apply_delta(whole("parent", "npy"), tmp_path / "delta", tmp_path / "out")
     assert {each.name for each in tmp_path.iterdir()} == {"delta"}
 
@@ -315,7 +315,7 @@ def test_a_parent_that_the_run_does_not_go_on_from(folder: Path, tmp_path: Path)
     single.run(spec_of(folder / "monday.csv", **tables, **features), tmp_path / "other")
     with pytest.raises(RunError) as raised:
         run.export(tmp_path / "out", since=tmp_path / "other")
-    for told in ("table more is in one of them only; rows of table user have 3 numbers, and 5 in the parent",):
+    for told in ("table more is in only one of them; rows of table user have 3 numbers, and 5 in the parent",):
         assert told in str(raised.value)
     shutil.rmtree(tmp_path / "other" / "checkpoints")
     with pytest.raises(NotARunError, match=r"other holds no checkpoint to take rows from"):

@@ -483,7 +483,7 @@ def test_a_run_without_end_or_checkpoint(run: Callable[..., Path], tmp_path: Pat
         exporting.export(tmp_path, tmp_path.with_name("out"))
     (tmp_path / "summary.json").unlink()
     inventory.unseal(tmp_path)
-    with pytest.raises(NotARunError, match=r"the run has not ended"):
+    with pytest.raises(NotARunError, match=r"the run has not finished"):
         exporting.export(tmp_path, tmp_path.with_name("out"))
 
 

@@ -139,6 +139,6 @@ def test_a_model_that_needs_all_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     spec = embexp.compose([*settings, "train.batch_size=16", f"output.cache={tmp_path}/cache", *QUIET])
     finished = embexp.load_run(single.run(spec, tmp_path / "run").directory)
-    with pytest.raises(RunError, match=r"task ranking looks rows up itself, .* export the whole SavedModel"):
+    with pytest.raises(RunError, match=r"task ranking looks up rows itself, .* export the whole SavedModel"):
         finished.export(tmp_path / "out", tables_apart=True)
     assert not (tmp_path / "out").exists()

@@ -98,7 +98,7 @@ def test_word2vec_is_read_by_gensim_and_by_us(binary: bool, run: embexp.Run, tmp
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_word2vec_has_no_tokens_with_blanks(binary: bool, run: embexp.Run, tmp_path: Path) -> None:
-    words = rf"^{tmp_path}/out/user\.(bin|vec): found the token 'u one', and word2vec's files hold no tokens with"
+    words = rf"^{tmp_path}/out/user\.(bin|vec): found the token 'u one', but word2vec's files can't hold tokens with"
     with pytest.raises(DataError, match=words) as raised:
         exporting.export(run.folder.path, tmp_path / "out", "word2vec", binary=binary)
     assert not list(tmp_path.iterdir())
@@ -107,7 +107,7 @@ def test_word2vec_has_no_tokens_with_blanks(binary: bool, run: embexp.Run, tmp_p
 
 def converted(said: str, folder: Path) -> list[str]:
     """The tokens in the file of the command that a message ends with."""
-    _, *words = shlex.split(said.partition("to hold any: ")[2].partition(" (")[0])
+    _, *words = shlex.split(said.partition("for a format that can: ")[2].partition(" (")[0])
     with contextlib.chdir(folder):
         assert commands.main(words) == 0
         tokens: list[str] = pq.read_table(words[3])["token"].to_pylist()

@@ -82,5 +82,5 @@ def test_a_file_without_tokens_says_nothing_of_rows(folder: Path) -> None:
 
 
 def test_rows_can_not_be_given_twice(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tables\.item\.vocabulary\.path says which rows there are"):
+    with pytest.raises(ConfigError, match=r"tables\.item\.vocabulary\.path already decides which rows there are"):
         run(folder, "union", f"tables.item.vocabulary.path={folder / 'items.tokens.txt'}")

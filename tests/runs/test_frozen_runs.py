@@ -282,7 +282,9 @@ def test_rows_thaw_by_schedule(file: Path, tmp_path: Path) -> None:
 
 
 def test_rules_are_held_against_the_data(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tables\.item\.freeze = rows: this rule takes no row of table item: 1 of 1"):
+    with pytest.raises(
+        ConfigError, match=r"tables\.item\.freeze = rows: this rule matches no row of table " r"item: 1 of 1"
+    ):
         run(file, tmp_path / "run", "freeze@tables.item.freeze=rows", "tables.item.freeze.tokens=[nothing]")
 
 

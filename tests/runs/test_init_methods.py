@@ -153,7 +153,7 @@ def test_a_file_that_has_changed_since_is_noticed(matrix: Path, tmp_path: Path) 
     np.save(mine, np.load(matrix))
     result = run(matrix, tmp_path / "run", f"tables.item.pretrained.path={mine}", *FROZEN, "train.steps=1")
     np.save(mine, np.load(matrix) + 1)
-    with pytest.raises(RunError, match=r"mine\.npy has changed since the run .*frozen table 'item'.*put the file back"):
+    with pytest.raises(RunError, match=r"mine\.npy has changed since the run .*frozen table 'item'.*restore the file"):
         embexp.load_run(result.directory).table("item")
 
 

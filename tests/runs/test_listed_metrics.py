@@ -67,7 +67,12 @@ def test_nothing_listed_has_the_bits_of_before(run: short_runs.Run) -> None:
     [
         ("[accurcy]", "metrics.accurcy", "the metrics of task binary are log_loss,", "did you mean 'accuracy'?"),
         ("[r2]", "metrics.r2", "it is a metric of regression", "leave it out"),
-        ("grouped_auc", "metrics.grouped_auc.by", "it is a mean over groups", "name their column: user"),
+        (
+            "grouped_auc",
+            "metrics.grouped_auc.by",
+            "the metric is a mean over groups",
+            "name the column of the groups: user",
+        ),
         ("[{grouped_auc: {by: usr}}]", "metrics.grouped_auc.by", "a column that a feature reads", "mean 'user'?"),
         ("[{brier: {by: user}}]", "metrics.brier.by", "only grouped_auc has groups", "remove it"),
         ("[brier,brier]", "metrics", "brier is listed twice", ""),

@@ -260,7 +260,7 @@ def test_a_mapped_table_takes_no_memory(tmp_path: Path, dtype: str) -> None:
     ("overrides", "rule", "remedy"),
     [
         ((), "some of its rows may move; it has no pretrained file; it is not mapped", "freeze@tables.item.freeze"),
-        ((*MAPPED[:1], "FILE"), "and it is not mapped", "choose init@tables.item.init=memory_map, or set bfloat16"),
+        ((*MAPPED[:1], "FILE"), "but it is not mapped", "choose init@tables.item.init=memory_map, or set bfloat16"),
         ((*FROZEN_ROWS, "FILE", *MAPPED[1:]), "and some of its rows may move", "choose freeze@tables.item.freeze=tab"),
         ((*MAPPED, "FILE", "tables.item.pretrained.non_finite=keep"), "int8 has no NaN", "set non_finite to error"),
         ((*MAPPED, "FILE", "strategy=tpu_simulator"), "a TPU keeps rows in float32", "choose another strategy"),
@@ -279,7 +279,9 @@ def test_what_can_not_have_8_bits_says_so(
 
 
 def test_slots_have_no_8_bits(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tables\.user\.slot_dtype = int8: int8 is for rows that never move"):
+    with pytest.raises(
+        ConfigError, match=r"tables\.user\.slot_dtype = int8: int8 works only for values that " r"never change"
+    ):
         embexp.run(spec_of(tmp_path, "tables.user.slot_dtype=int8"), directory=tmp_path / "run")
 
 

@@ -167,7 +167,9 @@ def test_each_run_is_an_ordinary_one(study: single.RunResult, graph: Path, tmp_p
     assert counts["base"] < counts["grown"] == counts["full"] == len(read(graph, "train"))
     with pytest.raises(RunError, match="no split test_new; its splits are train, validation, test"):
         embexp.load_run(study.directory / "base").evaluate(split="test_new")
-    with pytest.raises(NotARunError, match="directory of a study; its finished runs are its folders base, grown, full"):
+    with pytest.raises(
+        NotARunError, match="directory of a study; its finished runs are in its folders base, grown, full"
+    ):
         embexp.load_run(study.directory)
 
 
@@ -286,7 +288,7 @@ def test_settings_that_a_study_makes_itself_are_faults(graph: Path) -> None:
     }
     with pytest.raises(ConfigError, match=r"study\.grown\.triples = 'known': .* set new or all"):
         embexp.compose(words(graph, "study.grown.triples=known"))
-    with pytest.raises(ConfigError, match="it needs the entities of a knowledge graph, and the data is of kind clicks"):
+    with pytest.raises(ConfigError, match="it needs the entities of a knowledge graph, but the data is of kind clicks"):
         embexp.compose(["study=new_entities"])
 
 

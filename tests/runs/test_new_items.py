@@ -180,7 +180,7 @@ def test_content_without_new_items_is_an_error(study: single.RunResult, data: Pa
         DataError, match=r"old.npy has vectors of 0 new items, and one is needed: its tokens, such as i"
     ):
         run.recommend(["u2"], content=data / "old.npy")
-    with pytest.raises(UsageError, match="only_new lists items by their content, and content is None"):
+    with pytest.raises(UsageError, match="only_new lists items by their content, but content is None"):
         run.recommend(["u2"], only_new=True)
 
 
@@ -234,7 +234,7 @@ def test_without_content_only_users_are_new(data: Path, tmp_path: Path) -> None:
 
 def test_content_of_other_items_is_reported_before_the_training(data: Path, tmp_path: Path) -> None:
     np.save(data / "other.npy", np.ones((3, 2), np.float32))
-    with pytest.raises(DataError, match=r"other.npy has no tokens: put the ids of items into NAME.tokens.txt"):
+    with pytest.raises(DataError, match=r"other.npy has no tokens: put the item ids into NAME.tokens.txt"):
         experiment.run(spec(data, f"study.content={data}/other.npy"), tmp_path)
     (data / "other.tokens.txt").write_text("a\nb\nc\n")
     with pytest.raises(DataError, match=r"0 of 29 known items, and two are needed: its tokens, such as a, b, c,"):

@@ -278,8 +278,13 @@ def test_faults_that_composing_shows() -> None:
 
     assert "defines no 'nowhere'" in found(*own("loss", "nowhere"))["loss.function"]
     assert "is installed" in found("freeze=custom", "freeze.function=numpy:zeros")["freeze.function"]
-    assert found("+metrics.auc.function=own_choices:brier") == {"metrics.auc": "embexp has a metric of that name"}
-    assert "by the rules that it has" in found("strategy=tpu_simulator", *own("optimizer", "no_slots"))["optimizer"]
+    assert found("+metrics.auc.function=own_choices:brier") == {
+        "metrics.auc": "embexp already has a metric of that name"
+    }
+    assert (
+        "a TPU can't update tables with this optimizer"
+        in found("strategy=tpu_simulator", *own("optimizer", "no_slots"))["optimizer"]
+    )
     schedule = "freeze.phases=[{rules: [{kind: custom, function: 'os:system'}]}]"
     assert "Python's library" in found("freeze=schedule", schedule)["freeze.phases.0.rules.0.function"]
 
@@ -347,7 +352,7 @@ def test_a_source_gives_the_bits_of_the_same_columns(
 @pytest.mark.parametrize(
     ("function", "rule"),
     [
-        ("uneven", "have different columns"),
+        ("uneven", "differ in their columns"),
         ("interrupted", "it raised OSError: the database has gone away"),
         ("seven", "it must return columns"),
         ("nothing", "it returned nothing"),

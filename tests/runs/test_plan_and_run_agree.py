@@ -266,10 +266,10 @@ def changed(spec: RunSpec, settings: Settings, folder: Path) -> RunSpec:
             {"data.split": {"kind": "random", "validation": 0.4999, "test": 0.5}},
             "the split of 60 examples leaves none to train on",
         ),
-        ({"task": "binary"}, "task binary needs labels of 0 and 1, but 40 of 60 are others"),
+        ({"task": "binary"}, "task binary needs labels 0 and 1, but 40 of 60 labels differ"),
         (
             {"init": {"kind": "constant"}, "tables.user.vocabulary_size": 200_000_000},
-            r"init=constant: a graph holds less than 2 GiB .* \(user 200000000 × 4, item 9 × 4, ",
+            r"init=constant: a graph must be smaller than 2 GiB .* \(user 200000000 × 4, item 9 × 4, ",
         ),
         (
             {
@@ -285,7 +285,7 @@ def changed(spec: RunSpec, settings: Settings, folder: Path) -> RunSpec:
         ),
         (
             {f"{ITEM}.freeze": rows(tokens=["nobody"])},
-            r"tables\.item\.freeze = rows: this rule takes no row of table item",
+            r"tables\.item\.freeze = rows: this rule matches no row of table item",
         ),
     ],
     ids=["too_few_rows", "nothing_trains", "labels", "constants", "transformed", "no_file", "no_row"],

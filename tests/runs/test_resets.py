@@ -171,12 +171,12 @@ def test_the_schedule_of_resets_is_that_of_a_count_by_hand() -> None:
 
 
 WRONG = {
-    "frozen rows": (["freeze@tables.item.freeze=table"], "its freeze is table, and rows that are frozen stay"),
+    "frozen rows": (["freeze@tables.item.freeze=table"], "frozen rows never change, and its freeze is table"),
     "rows that are frozen for a while": (
         ["freeze@tables.item.freeze=schedule", "tables.item.freeze.phases=[{until:0.5,rules:[{kind:table}]}]"],
         "its freeze is schedule",
     ),
-    "a session": (["runtime=session"], "rows start again in runtime function, and this one is session"),
+    "a session": (["runtime=session"], "rows can be reset only in runtime function, but the runtime is session"),
     "a TPU": (["strategy=tpu_simulator"], "strategy tpu_simulator keeps rows where they can't be written"),
     "another time": (["tables.item.reset=step"], "'step'"),
 }

@@ -111,9 +111,9 @@ def test_all_of_another_run_of_either_kind(run: Run, first: single.RunResult) ->
 
 def test_what_does_not_fit_stops_the_run(run: Run, first: single.RunResult, tmp_path: Path) -> None:
     path = first.directory / "checkpoints" / "final"
-    with pytest.raises(CheckpointError, match=r"(?s)another shape or type:\n.*embedding/item.*Name in restore\.only"):
+    with pytest.raises(CheckpointError, match=r"(?s)another shape or type:\n.*embedding/item.*Use restore\.only"):
         run(f"restore.path={path}", "data.items=40")
-    with pytest.raises(CheckpointError, match="has nothing of the name embedding/itme"):
+    with pytest.raises(CheckpointError, match="has nothing named embedding/itme"):
         run(f"restore.path={path}", "restore.only=[embedding/itme]")
     with pytest.raises(ConfigError, match=r"restore\.path = .*/none': there is no such file or folder"):
         run(f"restore.path={tmp_path / 'none'}")
@@ -124,7 +124,7 @@ def test_what_does_not_fit_stops_the_run(run: Run, first: single.RunResult, tmp_
 def test_settings_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("x").mkdir()
-    with pytest.raises(ConfigError, match=r"(?s)restore\.only = .*no effect, as restore\.path is null"):
+    with pytest.raises(ConfigError, match=r"(?s)restore\.only = .*no effect because restore\.path is null"):
         embexp.compose(["restore.only=[x]"])
     composed = embexp.compose(["restore.path=x", "+restore.rename={net/table:embedding/item}"])
     assert composed.restore.rename == {"net/table": "embedding/item"}

@@ -303,7 +303,7 @@ def test_only_the_length_and_what_is_written_can_change(unfinished: Path) -> Non
     with pytest.raises(ConfigError) as caught:
         embexp.resume(unfinished, ["optimizer.learning_rate=0.1", "train.stepz=4", "seed=1"])
     text = str(caught.value)
-    assert "optimizer.learning_rate = 0.1: a run is resumed with the settings that it began with (it is" in text
+    assert "optimizer.learning_rate = 0.1: a run is resumed with the settings it began with (it is" in text
     assert "seed = 1" in text
 
 
@@ -413,7 +413,7 @@ def test_any_character_in_the_directory(run: Callable[..., Path], whole: Path, n
 
 def test_what_cannot_be_written_is_said_before_training(run: Callable[..., Path], monkeypatch: Any) -> None:
     monkeypatch.setattr("embexp.system.files.free_bytes", lambda directory: 1000)
-    with pytest.raises(CheckpointError, match=r"3 checkpoints of 0 MB are to be there at once, and 0 MB are free"):
+    with pytest.raises(CheckpointError, match=r"3 checkpoints of 0 MB must fit at once, but only 0 MB are free"):
         run()
 
 

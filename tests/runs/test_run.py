@@ -233,7 +233,7 @@ def test_without_labels_a_file_can_be_predicted_but_not_evaluated(
     path = tmp_path / "new.csv"
     path.write_text("item,user\ni3,u4\n")
     words = (
-        r"new\.csv can't be read as this run's data was\n  'rating': .* has no such column; its columns are: item, user"
+        r"new\.csv can't be read like this run's data\n  'rating': .* has no such column; its columns are: item, user"
     )
     with pytest.raises(DataError, match=words):
         embexp.load_run(ratings_run.directory).evaluate(path)
@@ -274,7 +274,7 @@ def test_early_stopping_restores_the_best(cache: Path, ratings: Path, tmp_path: 
 
 def test_a_training_that_diverges_fails_with_the_remedy(cache: Path, ratings: Path, tmp_path: Path) -> None:
     overrides = ("experiment=ratings", f"data.path={ratings}", "data.label=rating", "optimizer=sgd")
-    with pytest.raises(DivergedError, match=r"diverged; a smaller optimizer\.learning_rate"):
+    with pytest.raises(DivergedError, match=r"diverged; try a smaller optimizer\.learning_rate"):
         run(spec_of(cache, *overrides, "optimizer.learning_rate=1e6"), tmp_path / "run")
     assert not RunFolder(tmp_path / "run").summary.exists()
 
@@ -315,7 +315,7 @@ def test_a_checkpoint_that_does_not_fit_says_what_is_missing_and_what_is_extra(
     RunFolder(other.directory).spec.write_text(spec)
     inventory.seal(other.directory)
     with pytest.raises(
-        CheckpointError, match=r"(?s)missing in the checkpoint.*accumulators.* extra .*momenta.*velocities"
+        CheckpointError, match=r"(?s)missing from the checkpoint.*accumulators.* extra .*momenta.*velocities"
     ):
         _ = embexp.load_run(other.directory).model
 

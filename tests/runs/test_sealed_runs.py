@@ -97,7 +97,7 @@ def test_interrupted_and_resumed_runs_have_one_and_a_failed_resumption_has_none(
         content = lines.read()
         lines.seek(0)
         lines.write(content.replace('"step": 2', '"step": 3'))
-    with pytest.raises(DataError, match=r"can't be resumed: .*\(changed: metrics.jsonl\); put those files back"):
+    with pytest.raises(DataError, match=r"can't be resumed: .*\(changed: metrics.jsonl\); restore those files"):
         experiment.resume(tmp_path)
     (tmp_path / "metrics.jsonl").write_text(content)
 
@@ -124,7 +124,7 @@ def test_a_vocabulary_that_was_changed_is_used_by_nothing(
 ) -> None:
     assert callable(change)
     change(copy / "vocabularies" / "user.tsv")
-    message = rf"{copy}/vocabularies/user.tsv is not what the run wrote.*put back the one that the run wrote"
+    message = rf"{copy}/vocabularies/user.tsv has changed since the run wrote it.*restore the one that the run wrote"
     with pytest.raises(DataError, match=message):
         load_run(copy).predict(log)
     with pytest.raises(DataError, match=message):
@@ -139,9 +139,9 @@ def test_a_vocabulary_that_was_changed_is_used_by_nothing(
 @pytest.mark.parametrize("name", ["spec.json", "summary.json"])
 def test_a_changed_spec_or_summary_is_not_loaded(copy: Path, name: str) -> None:
     (copy / name).write_text((copy / name).read_text() + " ")
-    with pytest.raises(DataError, match=rf"{name} is not what the run wrote"):
+    with pytest.raises(DataError, match=rf"{name} has changed since the run wrote it"):
         load_run(copy)
-    with pytest.raises(DataError, match=rf"{name} is not what the run wrote"):
+    with pytest.raises(DataError, match=rf"{name} has changed since the run wrote it"):
         earlier.open_run(copy, cache=copy.parent)
 
 
@@ -172,7 +172,7 @@ def test_commands_refuse_what_they_read_and_warn_of_the_rest(copy: Path, log: Pa
     warned = embexp("predict", str(copy), "--data", str(log))
     assert (warned.returncode, warned.stdout) == (0, predicted.stdout)
     assert warned.stderr.startswith(
-        f"warning: the record of {copy} is not as the run wrote it (changed: metrics.jsonl "
+        f"warning: the record of {copy} is has changed since the run wrote it (changed: metrics.jsonl "
     )
     assert "notes" not in warned.stderr
     swap_lines(copy / "vocabularies" / "user.tsv")
@@ -184,7 +184,7 @@ def test_commands_refuse_what_they_read_and_warn_of_the_rest(copy: Path, log: Pa
     ):
         refused = embexp(*words)
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert refused.stderr.startswith(f"embexp: {copy}/vocabularies/user.tsv is not what the run wrote")
+        assert refused.stderr.startswith(f"embexp: {copy}/vocabularies/user.tsv has changed since the run wrote it")
         assert len(refused.stderr.splitlines()) == 1
     assert not out.exists()
 
@@ -202,13 +202,15 @@ def test_a_changed_checkpoint_is_shown_with_a_warning_and_restored_by_nothing(
     flip(data)
     for words in looks[1:]:
         commands.main(["checkpoint", *words, str(changed)])
-        assert capsys.readouterr().err.startswith(f"warning: {data} is not what the run wrote, says inventory.json")
-    with pytest.raises(DataError, match=rf"{data} is not what the run wrote"):
+        assert capsys.readouterr().err.startswith(
+            f"warning: {data} has changed since the run wrote it, says inventory.json"
+        )
+    with pytest.raises(DataError, match=rf"{data} has changed since the run wrote it"):
         single.run(spec_of(log, restore={"path": str(changed)}), tmp_path / "again")
     for kind in ("name", "object"):
         words = ["checkpoint", "convert", str(copy), str(tmp_path / kind), "--to", kind]
         assert commands.main(words) == 1
-        assert capsys.readouterr().err.startswith(f"embexp: {data} is not what the run wrote")
+        assert capsys.readouterr().err.startswith(f"embexp: {data} has changed since the run wrote it")
         assert not list(tmp_path.glob(f"{kind}*"))
     flip(data)
     assert prepare(spec_of(log, restore={"path": str(copy)})).restored is not None
@@ -216,7 +218,7 @@ def test_a_changed_checkpoint_is_shown_with_a_warning_and_restored_by_nothing(
     content["files"]["checkpoints/final/checkpoint.index"]["sha256"] = "0" * 64
     (copy / "inventory.json").write_text(json.dumps(content))
     assert commands.main(["checkpoint", "list", str(copy)]) == 0
-    assert "checkpoint.index is not what the run wrote" in capsys.readouterr().err
+    assert "checkpoint.index has changed since the run wrote it" in capsys.readouterr().err
 
 
 def test_a_recorded_spec_that_was_edited_is_not_run(copy: Path, forked: Path) -> None:
@@ -225,7 +227,7 @@ def test_a_recorded_spec_that_was_edited_is_not_run(copy: Path, forked: Path) ->
     words = [forked / "embexp", "run", "--spec", str(copy), f"hydra.run.dir={copy.parent / 'again'}"]
     refused = subprocess.run(words, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
-    assert "spec.json is not what the run wrote" in refused.stderr
+    assert "spec.json has changed since the run wrote it" in refused.stderr
     assert not (copy.parent / "again").exists()
     inventory.unseal(copy)
     assert RunFolder(copy).read_spec().seed == 7
@@ -235,7 +237,9 @@ def test_a_recorded_spec_that_was_edited_is_not_run(copy: Path, forked: Path) ->
 @pytest.mark.parametrize("name", ["spec.json", "summary.json"])
 def test_a_finished_run_whose_record_was_edited_is_not_shown_by_resume(copy: Path, name: str) -> None:
     (copy / name).write_text((copy / name).read_text() + " ")
-    with pytest.raises(DataError, match=rf"{name} is not what the run wrote, says inventory.json.*: put back.*verify"):
+    with pytest.raises(
+        DataError, match=rf"{name} has changed since the run wrote it, says inventory.json.*: put back.*verify"
+    ):
         experiment.resume(copy)
 
 
@@ -262,7 +266,7 @@ def test_a_finished_run_with_other_changed_files_is_refused_by_resume(
     change(copy / name)
     kind = "changed" if (copy / name).exists() else "removed"
     with pytest.raises(
-        DataError, match=rf"not as the run wrote it \({kind}: {name}\); put those files back, or remove"
+        DataError, match=rf"has changed since the run wrote it \({kind}: {name}\); restore those files, or remove"
     ):
         experiment.resume(copy)
 

@@ -132,11 +132,15 @@ def test_candidates_and_relations_that_all_replicas_share(tmp_path: Path, negati
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [
-        (["strategy=mirrored", "init=scaffold"], "runtime = session: it works with strategy cpu or one gpu, and the"),
+        (
+            ["strategy=mirrored", "init=scaffold"],
+            "runtime = session: it works only with strategy cpu or a single GPU, but the",
+        ),
         (["strategy=gpu", "strategy.devices=2", "runtime=session"], "the strategy is gpu with 2 devices"),
         (
             ["strategy=mirrored", "train.batch_size=1"],
-            "train.batch_size = 1: the 2 replicas of strategy mirrored share each batch, and each needs an example",
+            "train.batch_size = 1: the 2 replicas of strategy mirrored share each batch, and each needs at "
+            "least one example",
         ),
         (
             ["strategy=mirrored", "features.history.output_shape=[512,2]"],
@@ -160,7 +164,7 @@ def test_plan_shows_what_works_where(capsys: pytest.CaptureFixture[str]) -> None
     assert commands.main(["plan", "-m", "strategy=cpu,gpu,mirrored", "init=assign,scaffold"]) == 0
     shown = capsys.readouterr().out
     assert "5 of 6 jobs would run" in shown
-    assert "it works with strategy cpu or one gpu, and the strategy is mirrored" in shown
+    assert "it works only with strategy cpu or a single GPU, but the strategy is mirrored" in shown
     words: dict[str, Any] = {
         "strategy=mirrored": "strategy mirrored over 2 replicas (GPUs, or logical processors of this machine where"
         " there are fewer), runtime function (auto)",

@@ -167,8 +167,8 @@ def test_plan_shows_what_sparse_cores_are_asked(tmp_path: Path, capsys: pytest.C
     ("feature", "wanted", "words"),
     [
         ("UNSUPPORTED", "auto", "this TPU reports UNSUPPORTED as its embedding hardware, so it can't keep tables"),
-        ("V1", "V2", "strategy.embedding_feature = V2, and this TPU reports V1; set it to V1 or auto"),
-        ("V2", "V1", "strategy.embedding_feature = V1, and this TPU reports V2; set it to V2 or auto"),
+        ("V1", "V2", "strategy.embedding_feature = V2, but this TPU reports V1; set it to V1 or auto"),
+        ("V2", "V1", "strategy.embedding_feature = V1, but this TPU reports V2; set it to V2 or auto"),
     ],
 )
 def test_a_tpu_of_other_hardware_is_refused(feature: str, wanted: str, words: str) -> None:
@@ -199,7 +199,7 @@ def test_plan_traces_other_strategies_too(tmp_path: Path, capsys: pytest.Capture
     assert "traced: the training step is a graph of" in shown
     assert "TPU" not in shown
     assert commands.main(["plan", "--trace", "data=clicks_few", f"output.cache={tmp_path}", "init=scaffold"]) != 0
-    assert "only runtime=function can be traced, and this run has runtime=session" in capsys.readouterr().err
+    assert "only runtime=function can be traced, but this run has runtime=session" in capsys.readouterr().err
 
 
 def test_batches_that_real_cores_can_not_share() -> None:
@@ -207,12 +207,12 @@ def test_batches_that_real_cores_can_not_share() -> None:
 
     strategy = TPUStrategy("strategy=tpu", lambda: None, ["a", "b", "c"])  # type: ignore[arg-type, return-value]
     with pytest.raises(
-        RunError, match=r"strategy=tpu: 3 cores share each batch .* = 128 does not divide by 3; set it to 129"
+        RunError, match=r"strategy=tpu: 3 cores share each batch .* = 128 is not divisible by 3; set it to 129"
     ):
         strategy.part_spec(tf.TensorSpec([128], tf.int64))
     assert strategy.part_spec(tf.TensorSpec([129, 2], tf.int64)).shape == [43, 2]
     assert strategy.part_spec(tf.TensorSpec([1, 50], tf.int32)).shape == [1, 50]
-    with pytest.raises(RuntimeError, match="outside of `active`"):
+    with pytest.raises(RuntimeError, match="outside `active`"):
         _ = strategy.strategy
 
 

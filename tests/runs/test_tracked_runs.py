@@ -221,10 +221,10 @@ def test_missing_packages_are_a_fault_of_the_config(monkeypatch: pytest.MonkeyPa
     (fault,) = caught.value.faults
     assert (fault.path, fault.rule) == (
         "tracking",
-        "it needs the packages mlflow-skinny, SQLAlchemy, alembic, and they are not installed",
+        "it needs the packages mlflow-skinny, SQLAlchemy, alembic, which are not installed",
     )
     assert fault.remedy == "pip install 'embexp[tracking]', or set tracking=none"
-    with pytest.raises(ConfigError, match="it needs the package wandb, and that is not installed"):
+    with pytest.raises(ConfigError, match="it needs the package wandb, which is not installed"):
         embexp.compose(["tracking=wandb"])
     assert resources.tracking is tracking
 
@@ -237,5 +237,5 @@ def test_a_recorded_spec_needs_the_package_too(world: World, tmp_path: Path, mon
 
 
 def test_a_uri_of_an_unknown_kind_is_a_fault() -> None:
-    with pytest.raises(ConfigError, match=r"tracking.uri = 'sqllite:///x': MLflow's stores are"):
+    with pytest.raises(ConfigError, match=r"tracking.uri = 'sqllite:///x': an MLflow store must be"):
         embexp.compose(["tracking=mlflow", "tracking.uri=sqllite:///x"])

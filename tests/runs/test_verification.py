@@ -218,7 +218,7 @@ def test_a_changed_copy_of_user_code_is_named(copy: Path, again: Reruns) -> None
     found = verified(copy, again)
     assert found.identical
     assert [(each.kind, each.name) for each in found.circumstances] == [(Kind.CODE, "sizes.py")]
-    assert "is no longer what the manifest says" in found.circumstances[0].note
+    assert "no longer matches the manifest" in found.circumstances[0].note
 
 
 def test_a_falsified_metric_is_the_first_difference(copy: Path, again: Reruns) -> None:
@@ -294,7 +294,7 @@ def test_another_run_id_alone_is_named(copy: Path, again: Reruns) -> None:
 
 def test_code_has_to_be_allowed_and_only_what_is_named(recorded: Path, again: Reruns) -> None:
     with pytest.raises(
-        UsageError, match=f"names code to run, {FUNCTION} .*allow it by --allow-code {FUNCTION}, in Python"
+        UsageError, match=f"names code to run: {FUNCTION} .*to allow it, add --allow-code {FUNCTION}, or in Python"
     ):
         verification.verify(recorded, again=again)
     with pytest.raises(UsageError, match=rf"--allow-code os:remove: .*spec.json names only {FUNCTION}"):

@@ -200,7 +200,7 @@ def test_files_of_vectors(run: Path, folder: Path) -> None:
     tokens = (folder / "npy" / "user.tokens.txt").read_text().splitlines()
     assert tokens[:4] == ["<oov 0>", "<oov 1>", "<missing>", "<rare>"]
     finished.export(run, folder / "vec", "word2vec", tables=["user"])
-    with pytest.raises(DataError, match="the rows of table item are 7 hash buckets, and word2vec's files"):
+    with pytest.raises(DataError, match="the rows of table item are 7 hash buckets, but word2vec's files"):
         finished.export(run, folder / "refused", "word2vec")
     with pytest.raises(DataError, match="the rows of table age are 5 buckets of numbers"):
         finished.export(run, folder / "refused", "word2vec", tables=["age"])
@@ -248,7 +248,7 @@ def test_buckets_do_not_grow_by_token(run: Path, log: Path, folder: Path) -> Non
     tokens.write_text("i1\ni2\n")
     for table in ("item", "age"):
         with pytest.raises(
-            DataError, match=r"tokens\.txt: the table's rows are .* buckets.*, which don't grow by token"
+            DataError, match=r"tokens\.txt: the table's rows are .* buckets.*, which can't grow by token"
         ):
             growing.growths(source, {table: tokens}, match=Match.EXACT, gone=growing.Gone.DROP)
     users = source.vocabulary("user")

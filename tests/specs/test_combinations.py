@@ -63,7 +63,7 @@ def test_a_pair_is_possible_or_a_fault_that_names_the_possible_ones(kind: str, r
         return
     [fault] = found
     assert (fault.path, fault.value) == ("init", kind)
-    assert fault.rule == f"it works in the runtime {' or '.join(possible)}, and the runtime is {runtime}"
+    assert fault.rule == f"it works only in runtime {' or '.join(possible)}, but the runtime is {runtime}"
     others = [each for each, method in METHODS.items() if runtime in method.runtimes]
     if kind != "memory_map" and runtime != "estimator":
         others.remove("memory_map")  # nothing here is frozen
@@ -74,54 +74,57 @@ def test_a_pair_is_possible_or_a_fault_that_names_the_possible_ones(kind: str, r
 FAULTS: dict[str, tuple[list[str], str]] = {
     "rows of a file that a table does not have": (
         ["freeze@tables.item.freeze=pretrained_rows", "pretrained@tables.user.pretrained=sample"],
-        "tables.item.freeze = pretrained_rows: it freezes rows from a pretrained file, and the table has no pretrained"
-        " file.\n    add pretrained@tables.item.pretrained=file tables.item.pretrained.path=…, or choose another",
+        "tables.item.freeze = pretrained_rows: it freezes rows from a pretrained file, but the table has no "
+        "pretrained file.\n    add pretrained@tables.item.pretrained=file tables.item.pretrained.path=…, or "
+        "choose another",
     ),
     "rows of a file that no table has": (
         ["freeze=pretrained_rows", "freeze@tables.user.freeze=none", "pretrained@tables.user.pretrained=sample"],
-        "freeze = pretrained_rows: it freezes rows from a pretrained file, and no table that inherits it has a",
+        "freeze = pretrained_rows: it freezes rows from a pretrained file, but no table that inherits it has a",
     ),
     "random values that are not to stay": (
         ["freeze@tables.item.freeze=pretrained_table", "pretrained@tables.user.pretrained=sample"],
-        "tables.item.freeze = table: tables.item.freeze.random is false, so random values must not be frozen,"
-        " and the table is not pretrained.\n    add pretrained=file pretrained.path=…; or, if random values are"
-        " intended, choose freeze@tables.item.freeze=random_table",
+        "tables.item.freeze = table: tables.item.freeze.random is false, so only pretrained tables may be "
+        "frozen, but the table is not pretrained.\n    add pretrained=file pretrained.path=…; if you want "
+        "frozen random values, choose freeze@tables.item.freeze=random_table",
     ),
     "random values of any table that are not to stay": (
         ["freeze=pretrained_table", "pretrained@tables.user.pretrained=sample"],
-        "freeze = table: freeze.random is false, so random values must not be frozen, and these tables are not"
-        " pretrained: item.\n    add pretrained=file pretrained.path=…; or, if random values are intended, choose",
+        "freeze = table: freeze.random is false, so only pretrained tables may be frozen, but these tables are not"
+        " pretrained: item.\n    add pretrained=file pretrained.path=…; if you want frozen random values, choose",
     ),
     "split, and nothing to keep apart": (
         ["tables.item.storage=split", "freeze=table"],
-        "tables.item.storage = 'split': a split table has frozen and trainable rows, and its freeze is table.\n"
+        "tables.item.storage = 'split': a split table needs both frozen and trainable rows, but its freeze is table.\n"
         "    leave it auto, or choose freeze@tables.item.freeze=rows",
     ),
     "split, and not assigned": (
         ["tables.item.storage=split", "freeze=rows", "freeze.rows=[[0,5]]", "init=variable_load"],
-        "tables.item.storage = 'split': a split table needs init method assign, and its init method is variable_load.",
+        "tables.item.storage = 'split': a split table needs init method assign, but its init method is variable_load.",
     ),
     "split under an Estimator": (
         ["tables.item.storage=split", "freeze=rows", "freeze.rows=[[0,5]]", "runtime=estimator"],
-        "tables.item.storage = 'split': the runtime estimator has no split tables.\n    leave it auto, or set",
+        "tables.item.storage = 'split': runtime estimator does not support split tables.\n    leave it auto, or set",
     ),
     "a table's own init method": (
         ["runtime=estimator", "init@tables.item.init=variable_load"],
-        "tables.item.init = variable_load: it works in the runtime function or session, and the runtime is estimator.\n"
+        "tables.item.init = variable_load: it works only in runtime function or session, but the runtime is "
+        "estimator.\n"
         "    set runtime=function or session; or choose init@tables.item.init=scaffold or assign",
     ),
     "nothing to map": (
         ["init=memory_map"],
-        "init = memory_map: frozen rows of a pretrained file are mapped, and no table is both frozen and"
+        "init = memory_map: only frozen rows of a pretrained file can be mapped, but no table is both frozen and"
         " pretrained.\n    add freeze=table and pretrained=file pretrained.path=…, or choose init=assign",
     ),
     "frozen and pretrained are two tables": (
         ["init=memory_map", "pretrained@tables.item.pretrained=sample", "freeze@tables.user.freeze=table"],
-        "init = memory_map: frozen rows",
+        "init = memory_map: only frozen rows",
     ),
     "its own, and neither": (
         ["init@tables.item.init=memory_map"],
-        "tables.item.init = memory_map: frozen rows of a pretrained file are mapped, and no row of the table is frozen"
+        "tables.item.init = memory_map: only frozen rows of a pretrained file can be mapped, but no row of the "
+        "table is frozen"
         " and the table has no pretrained file.\n    add freeze@tables.item.freeze=table"
         " pretrained@tables.item.pretrained=file tables.item.pretrained.path=…, or choose init@tables.item.init=assign",
     ),
@@ -131,7 +134,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     ),
     "its own, not pretrained": (
         ["init@tables.item.init=memory_map", "freeze=table"],
-        "and the table has no pretrained file.\n    add pretrained@tables.item.pretrained=file",
+        "but the table has no pretrained file.\n    add pretrained@tables.item.pretrained=file",
     ),
     "storage against its own init method": (
         ["init@tables.item.init=memory_map", *FROZEN_ITEM, "tables.item.storage=variable"],
@@ -139,8 +142,8 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     ),
     "mapped storage of a table that is assigned": (
         ["tables.item.storage=memory_map"],
-        "tables.item.storage = 'memory_map': only init method memory_map keeps a table in a mapped file, and its init"
-        " method is assign.",
+        "tables.item.storage = 'memory_map': only init method memory_map keeps a table in a mapped file, but "
+        "its init method is assign.",
     ),
 }
 
@@ -183,7 +186,10 @@ def test_init_methods_that_share_no_runtime(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Assign, "runtimes", (RuntimeKind.FUNCTION,))
     [fault] = combination_faults(spec)
     assert fault.path == "runtime"
-    assert "all tables' init methods work: user assign: function; item scaffold: estimator" in fault.rule
+    assert (
+        "the tables' init methods have no runtime in common: user assign: function; item scaffold: "
+        "estimator" in fault.rule
+    )
     assert spec.executing_runtime is RuntimeKind.AUTO
 
 
@@ -192,7 +198,7 @@ def test_sessions_are_of_one_device(overrides: list[str]) -> None:
     elsewhere: dict[str, Any] = {"strategy": Mirrored()}
     [fault] = combination_faults(spec_of(*overrides).model_copy(update=elsewhere))
     assert isinstance(fault, CombinationFault)
-    assert fault.rule == "it works with strategy cpu or one gpu, and the strategy is mirrored"
+    assert fault.rule == "it works only with strategy cpu or a single GPU, but the strategy is mirrored"
     assert combination_faults(spec_of().model_copy(update=elsewhere)) == []
 
 

@@ -58,5 +58,5 @@ def test_columns_of_triples() -> None:
     spec = data_of({"kind": "triples", "path": "graph", "columns": ["relation", "head", "tail"]})
     assert spec.columns == (Place.RELATION, Place.HEAD, Place.TAIL)
     assert (TRIPLES.dense_columns, Triples(path="graph", reciprocal=False).dense_columns) == ((), ("inverse",))
-    with pytest.raises(ValidationError, match="head, relation and tail must each be named once"):
+    with pytest.raises(ValidationError, match="head, relation and tail must each occur once"):
         Triples(path="graph", columns=("head", "head", "tail"))

@@ -13,10 +13,10 @@ CLICKS = ("experiment=clicks", "checkpoint.incremental=4")
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("checkpoint.kind=name", r"know nothing of incremental checkpoints\.\s+.*checkpoint\.kind=object"),
-        ("runtime=session", r"the runtime session writes whole checkpoints only.*\s+.*runtime=function"),
-        ("runtime=estimator", r"the runtime estimator writes whole checkpoints only.*\s+.*runtime=function"),
-        ("checkpoint.save=end", r"it has no effect, as checkpoint\.save is end\.\s+set it to null"),
+        ("checkpoint.kind=name", r"by name can't read incremental checkpoints\.\s+.*checkpoint\.kind=object"),
+        ("runtime=session", r"runtime session writes only full checkpoints.*\s+.*runtime=function"),
+        ("runtime=estimator", r"runtime estimator writes only full checkpoints.*\s+.*runtime=function"),
+        ("checkpoint.save=end", r"it has no effect because checkpoint\.save is end\.\s+set it to null"),
         ("checkpoint.incremental=0", r"checkpoint\.incremental = 0"),
     ],
 )

@@ -26,15 +26,15 @@ def faults(*overrides: str) -> dict[str, str]:
     ("overrides", "path", "said"),
     [
         (["train.batch_size=2", "strategy.workers=3"], "train.batch_size", "set it to 3 or more"),
-        (["runtime=session"], "runtime", "set strategy=cpu, or runtime=function"),
+        (["runtime=session"], "runtime", "set strategy=cpu, or set runtime=function"),
         (
             ["experiment=recommendation", "data.path=.", "loss=softmax", "tables.item_bias.storage=mirrored"],
             "loss",
             "set tables.item.storage=mirrored, or choose loss=sampled_softmax",
         ),
         (["strategy=mirrored", "tables.item.storage=mirrored"], "tables.item.storage", "or set strategy=multi_worker"),
-        (["strategy.block_rows=12"], "strategy", "block_rows is a power of two"),
-        (["strategy.addresses=[a:1]"], "strategy", "name one for each"),
+        (["strategy.block_rows=12"], "strategy", "block_rows must be a power of two"),
+        (["strategy.addresses=[a:1]"], "strategy", "give one address per worker"),
         (["strategy.addresses=[a,b:2]"], "strategy", "host:port, such as node1:2222"),
         (["strategy.workers=0"], "strategy.workers", "at least 1"),
     ],

@@ -79,7 +79,7 @@ def test_a_new_init_method_needs_no_more_than_its_runtimes(spec: RunSpec) -> Non
     assert spec.model_copy(update=new).executing_runtime is FUNCTION
     [fault] = run.rule_faults(embexp.compose(["runtime=session"]).model_copy(update=new))
     assert (fault.path, fault.value) == ("init", "toy_method")
-    assert fault.rule == "it works in the runtime function, and the runtime is session"
+    assert fault.rule == "it works only in runtime function, but the runtime is session"
 
 
 def test_every_part_is_reached(spec: RunSpec) -> None:

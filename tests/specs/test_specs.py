@@ -29,7 +29,7 @@ def test_delimiters_have_words(word: str, delimiter: str) -> None:
 @pytest.mark.parametrize(("word", "meant"), [("spaces", "space"), ("semicolumn", "semicolon"), ("TABS", "tab")])
 def test_a_word_that_is_no_delimiter(word: str, meant: str) -> None:
     with pytest.raises(
-        ValidationError, match=rf"as a word it must be comma, tab, .* whitespace; did you mean {meant}\?"
+        ValidationError, match=rf"a delimiter given as a word must be comma, tab, .* whitespace; did you mean {meant}\?"
     ):
         CSV(path="x", label="y", delimiter=word)
 

@@ -23,9 +23,9 @@ def faults(*overrides: str, strategy: str = "tpu_simulator") -> list[tuple[str, 
 @pytest.mark.parametrize(
     ("overrides", "path", "words"),
     [
-        (["init=placeholder_feed"], "runtime", "it works with strategy cpu or one gpu"),
-        (["init=constant"], "runtime", "it works with strategy cpu or one gpu"),
-        (["runtime=session"], "runtime", "it works with strategy cpu or one gpu"),
+        (["init=placeholder_feed"], "runtime", "it works only with strategy cpu or a single GPU"),
+        (["init=constant"], "runtime", "it works only with strategy cpu or a single GPU"),
+        (["runtime=session"], "runtime", "it works only with strategy cpu or a single GPU"),
         (
             [*FILE, "freeze@tables.item.freeze=table", "init@tables.item.init=memory_map"],
             "tables.item.init",
@@ -37,7 +37,7 @@ def faults(*overrides: str, strategy: str = "tpu_simulator") -> list[tuple[str, 
             "tables.item.storage",
             "stores frozen rows separately",
         ),
-        (["freeze=schedule"], "freeze.phases", "a row is trainable or frozen throughout"),
+        (["freeze=schedule"], "freeze.phases", "a row is either trainable or frozen for the whole run"),
         (["freeze=schedule", ONE_PHASE % "0.5"], "freeze.phases.0.rules.0.multiplier", "have the same learning rate"),
     ],
 )
@@ -66,7 +66,7 @@ def test_taken(overrides: list[str]) -> None:
 def test_cores_share_batches_equally() -> None:
     [(path, rule)] = faults("strategy.cores=3")
     assert path == "train.batch_size"
-    assert rule == "the 3 cores of strategy tpu_simulator share each batch equally, and it is not divisible by 3"
+    assert rule == "the 3 cores of strategy tpu_simulator share each batch equally, but it is not divisible by 3"
     assert faults("strategy.cores=3", "train.batch_size=1023") == []
     assert faults("train.batch_size=1023", strategy="tpu") == []  # how many cores it has is known once it is there
 
@@ -89,7 +89,7 @@ def test_sparse_cores_have_no_such_setting(strategy: str, override: str, setting
     """TensorFlow refuses the first, and ignores the others without a word."""
     [(path, rule)] = faults("optimizer=adam", override, V2, strategy=strategy)
     assert path == f"optimizer.{setting}"
-    assert rule == "TPUEmbeddingV2 of TensorFlow, which moves rows on SparseCores, has no such setting"
+    assert rule == "TensorFlow's TPUEmbeddingV2, which updates rows on SparseCores, has no such setting"
     assert faults("optimizer=adam", override, strategy=strategy) == []
 
 
@@ -97,7 +97,7 @@ def test_sparse_cores_share_batches_equally() -> None:
     [(path, rule)] = faults(V2, "strategy.cores=4", "train.batch_size=1032")
     assert path == "train.batch_size"
     assert rule == (
-        "the 16 SparseCores of strategy tpu_simulator share each batch equally, and it is not divisible by 16"
+        "the 16 SparseCores of strategy tpu_simulator share each batch equally, but it is not divisible by 16"
     )
     assert faults("strategy.cores=4", "train.batch_size=1032") == []
 
@@ -105,8 +105,11 @@ def test_sparse_cores_share_batches_equally() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("strategy.sparse_cores=8", "TensorFlow takes 1, 2 or 4 SparseCores of a chip, and not 8"),
-        ("strategy.cores=3", "the number of all SparseCores must be a power of two, so 3 cores can't have some each"),
+        ("strategy.sparse_cores=8", "TensorFlow supports 1, 2 or 4 SparseCores per chip, not 8"),
+        (
+            "strategy.cores=3",
+            "the total number of SparseCores must be a power of two, so with SparseCores cores can't be 3",
+        ),
         ("strategy.embedding_feature=V3", "V1"),
     ],
 )
@@ -119,7 +122,7 @@ def test_only_sparse_cores_have_limits() -> None:
     limit = "strategy.max_ids_per_table=64"
     [(path, rule)] = faults(limit)
     assert path == "strategy.max_ids_per_table"
-    assert rule == "only SparseCores (V2) have a limit of ids, and strategy.embedding_feature is auto"
+    assert rule == "only SparseCores (V2) limit the number of ids, but strategy.embedding_feature is auto"
     assert faults(limit, V2) == faults(limit, strategy="tpu") == []
     assert [path for path, _ in faults(limit, "strategy.embedding_feature=V1", strategy="tpu")] == [path]
 
@@ -129,7 +132,7 @@ def test_an_evaluation_ranks_all_entities() -> None:
     assert found == [
         (
             "data.negatives",
-            "an evaluation compares all rows, and strategy tpu_simulator requires batches of the same shape as in"
+            "an evaluation compares all rows, but strategy tpu_simulator requires batches of the same shape as in"
             " training",
         )
     ]

@@ -79,11 +79,11 @@ AGE = {"age": {"dim": 4}}
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "rules of a vocabulary for hash buckets": (
         {"tables": {"user": {"dim": 4, "vocabulary": {"hash_buckets": 9, "max_size": 4}}}},
-        "tables.user.vocabulary.max_size = 4: a table of hash_buckets has no vocabulary",
+        "tables.user.vocabulary.max_size = 4: a table with hash_buckets has no vocabulary",
     ),
     "OOV rows where unknown values are errors": (
         {"vocabulary": {"unknown": "error", "oov_buckets": 2}},
-        "data.vocabulary.oov_buckets = 2: there is no OOV row, as unknown is error",
+        "data.vocabulary.oov_buckets = 2: there is no OOV row because unknown is error",
     ),
     "a vocabulary of buckets": (
         {
@@ -100,11 +100,11 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
                 "years": {"table": "age", "buckets": {"quantiles": 5}},
             },
         },
-        "features.years.buckets = quantiles: 5: features of one table have the same buckets",
+        "features.years.buckets = quantiles: 5: features of one table must have the same buckets",
     ),
     "buckets and tokens in one table": (
         {"tables": AGE, "features": {"age": {"table": "age", "buckets": {"quantiles": 4}}, "years": {"table": "age"}}},
-        "features.years.buckets = none: features of one table have the same buckets",
+        "features.years.buckets = none: features of one table must have the same buckets",
     ),
     "buckets of lists": (
         {"tables": AGE, "features": {"age": {"table": "age", "weights": "w", "buckets": {"quantiles": 4}}}},
@@ -126,8 +126,8 @@ def test_sources_with_vocabularies_of_their_own() -> None:
     features = {name: each.model_dump() | {"buckets": {"quantiles": 4}} for name, each in clicks.features.items()}
     changed = clicks.model_dump() | {"tables": tables, "features": features}
     found = [str(each) for each in run.rule_faults(embexp.RunSpec.model_validate(changed))]
-    assert any("data=clicks has its own vocabularies, and no rules for them" in each for each in found)
-    assert any("data=clicks has no columns of numbers" in each for each in found)
+    assert any("data=clicks has its own vocabularies, which have no settings" in each for each in found)
+    assert any("data=clicks has no numeric columns" in each for each in found)
 
 
 def test_rules_decide_the_run_and_their_defaults_do_not() -> None:

@@ -27,7 +27,7 @@ MISSING = {
         1,
         0,
         False,
-        r"built without support for GPUs; install one that has it \(pip install 'embexp",
+        r"built without GPU support; install one that has it \(pip install 'embexp",
     ),
 }
 

@@ -199,7 +199,7 @@ def test_replicas_that_are_logical_processors_are_told_of(
 
 def test_processors_that_are_there_are_enough() -> None:
     mirrored.logical_processors(2)
-    with pytest.raises(RunError, match=r"9 logical processors are needed, and TensorFlow is already running"):
+    with pytest.raises(RunError, match=r"9 logical processors are needed, but TensorFlow is already running"):
         mirrored.logical_processors(9)
 
 

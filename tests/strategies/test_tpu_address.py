@@ -90,7 +90,7 @@ def test_local_asked_for() -> None:
 
 def test_nobody_listens() -> None:
     address = f"grpc://127.0.0.1:{_closed_port()}"
-    with pytest.raises(RunError, match=rf"nothing answers at {address} \(strategy.address\) within 2 s"):
+    with pytest.raises(RunError, match=rf"nothing answered at {address} \(strategy.address\) within 2 s"):
         check(address)
 
 
@@ -107,7 +107,7 @@ def test_the_environment_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_name_means_something_to_google_only() -> None:
-    with pytest.raises(RunError, match=r"TPU 'mine' .* no machine of Google's cloud .* are not both set either"):
+    with pytest.raises(RunError, match=r"TPU 'mine' .* not in Google Cloud .* are not both set"):
         check("mine")
     with pytest.raises(RunError, match=r"does not answer\)\. Set strategy\.address"):
         check("mine", zone="z", project="p")
@@ -163,9 +163,9 @@ def test_a_worker_of_tensorflow_is_found(forked: Path) -> None:
 )
 def test_what_listens_and_is_no_grpc_server(says: tuple[bytes, ...], closing: bool) -> None:
     with listener(*says, closing=closing) as address:
-        start = rf"what listens at {address} \(strategy\.address\) does not answer as a TPU does, which speaks gRPC: it"
+        start = rf"the server at {address} \(strategy\.address\) does not answer like a TPU, which speaks gRPC: it"
         with pytest.raises(
-            RunError, match=start + " does not greet as a server of gRPC within 0\\.. s; see that the TPU"
+            RunError, match=start + " does not greet like a gRPC server within 0\\.. s; check that the TPU"
         ):
             check(address, timeout_seconds=0.9)
 
@@ -174,7 +174,7 @@ def test_what_listens_and_is_no_grpc_server(says: tuple[bytes, ...], closing: bo
 def test_http_2_is_not_yet_grpc(status: int) -> None:
     """As proxies answer; the block of headers is one of RFC 7541: the name of index 8, and the status spelt out."""
     headers = b"\0\0\5\1\5\0\0\0\1\x48\x03" + str(status).encode()
-    words = rf"it speaks HTTP/2 without gRPC \(.*status: {status}\); see that the TPU"
+    words = rf"it speaks HTTP/2 without gRPC \(.*status: {status}\); check that the TPU"
     with listener(SETTINGS, ACKNOWLEDGED, headers, pause=0.3) as address, pytest.raises(RunError, match=words):
         check(address)
 
@@ -189,7 +189,7 @@ def test_a_web_server_is_no_tpu() -> None:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            with pytest.raises(RunError, match="does not answer as a TPU does, which speaks gRPC: it does not greet"):
+            with pytest.raises(RunError, match="does not answer like a TPU, which speaks gRPC: it does not greet"):
                 check(f"grpc://127.0.0.1:{server.server_port}", timeout_seconds=0.5)
         finally:
             server.shutdown()
@@ -228,5 +228,5 @@ print(status, [name for name in ("tensorflow", "keras", "numpy") if name in sys.
         command = [sys.executable, "-c", script, "run", *words, f"hydra.run.dir={tmp_path / 'run'}"]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert result.stdout.splitlines()[-1] == "1 []"
-    assert "it does not greet as a server of gRPC within 0." in result.stderr
-    assert "it does not greet as a server of gRPC within 0." in (tmp_path / "run" / "run.log").read_text()
+    assert "it does not greet like a gRPC server within 0." in result.stderr
+    assert "it does not greet like a gRPC server within 0." in (tmp_path / "run" / "run.log").read_text()

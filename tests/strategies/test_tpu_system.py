@@ -34,8 +34,8 @@ def test_what_is_no_tpu(error: Exception, words: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("resolve", "words"),
     [
-        (lambda **_: threading.Event().wait(), r"did not become a TPU within 0\.05 s \(strategy\.timeout_seconds\)"),
-        (lambda **_: None, r"did not become a TPU within 0\.25 s \(strategy\.initialization_seconds\)"),
+        (lambda **_: threading.Event().wait(), r"was not ready as a TPU within 0\.05 s \(strategy\.timeout_seconds\)"),
+        (lambda **_: None, r"was not ready as a TPU within 0\.25 s \(strategy\.initialization_seconds\)"),
     ],
 )
 def test_a_tpu_that_does_not_come_up(resolve: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,7 +185,7 @@ class TestAdd:
         with refused("is not the directory of a sweep", kind=RunError):
             changes.add(Path("conf"), ["seed=3"])
         mine.write_text("# @package _global_\ndefaults: [clicks]\ntrain: {steps: 6}\n")
-        with refused("asks for other runs now, such as that of", "files of the config have changed"):
+        with refused("would now plan other runs, such as that of", "config files have changed"):
             changes.add(S, ["seed=3"])
 
     def test_a_search_is_told_what_to_do(self, command: Command) -> None:
@@ -306,7 +306,7 @@ class TestForget:
             "hydra.sweeper.n_trials=2",
         ]
         sweep(words, command=command)
-        with refused("job 3 is one of the seeds of a trial: name job 2, too"):
+        with refused("job 3 is one of the seeds of a trial: also name job 2"):
             changes.forget(S, [3])
         changes.forget(S, [2, 3])
         assert written() == [0, 1]
@@ -326,7 +326,7 @@ def test_what_is_refused_changes_nothing(command: Command) -> None:
             change(S, [2])
     with refused("job 0 is skipped: init=scaffold", "job 3 is the same as job 2, and shows its result"):
         changes.rerun(S, [0, 3])
-    with refused("job 2 has copies, which show its result: name job 3, too"):
+    with refused("job 2 has copies, which show its result: also name job 3"):
         changes.forget(S, [2])
     with refused("these are all jobs of the sweep"):
         changes.forget(S, [0, 1, 2, 3])

@@ -24,7 +24,7 @@ DAMAGES = {
     "files of hydra that are none": ("UPDATE jobs SET hydra = 'null'", "its hydra is 'null': it must be a mapping"),
     "no column hydra": ("ALTER TABLE jobs DROP COLUMN hydra", "there is no column hydra"),
     "no table of jobs": ("DROP TABLE jobs", "no such table: jobs"),
-    "a spec that is no JSON": ("UPDATE jobs SET spec = 'x'", "its spec is no mapping"),
+    "a spec that is no JSON": ("UPDATE jobs SET spec = 'x'", "its spec is not a mapping"),
     "a spec of something else": ("UPDATE jobs SET spec = '{\"name\": 5}'", "spec of job 0 of the ledger is damaged"),
     "a directory elsewhere": ("UPDATE jobs SET directory = '../../x'", "which is not inside the sweep's"),
     "a text for a time": ("UPDATE jobs SET started = 'now'", "its started is 'now'"),

@@ -463,7 +463,7 @@ def test_excluded_settings_are_left_out(command: Command, elsewhere: Path) -> No
         ("[{init: assign, freeze: tabel}]", r"(?s)sweep.exclude.0.freeze = 'tabel'.*did you mean table"),
         ("[{}]", "sweep.exclude"),
         ("{init: assign}", "sweep.exclude"),
-        ("[{init: assign}]", "sweep.exclude leaves out every job"),
+        ("[{init: assign}]", "sweep.exclude excludes every job"),
     ],
 )
 def test_exclusions_that_would_exclude_nothing_are_faults(exclude: str, message: str, command: Command) -> None:

@@ -109,7 +109,7 @@ def test_what_is_no_ledger(tmp_path: Path) -> None:
         other.execute("PRAGMA user_version = 7")
         other.execute("CREATE TABLE t (x)")
     with pytest.raises(
-        RunError, match="is of version 7, and this embexp reads version 2: finish it with the embexp that began it"
+        RunError, match="has version 7, but this embexp reads version 2: finish it with the embexp that began it"
     ):
         Ledger(tmp_path)
 

@@ -36,7 +36,7 @@ def test_objectives(task: Task, chosen: str | list[str] | None, found: list[Obje
 
 @pytest.mark.parametrize("split", ["test auc", "test.auc", "test/auc"])
 def test_a_test_metric_is_refused(split: str) -> None:
-    with pytest.raises(ConfigError, match=r"chosen by the validation split.*\n.*sweep\.objective=auc"):
+    with pytest.raises(ConfigError, match=r"must choose settings on the validation split.*\n.*sweep\.objective=auc"):
         objectives(BINARY, split)
 
 
@@ -44,8 +44,8 @@ def test_a_test_metric_is_refused(split: str) -> None:
     ("chosen", "words"),
     [
         ("rmse", "the metrics of task binary are log_loss, auc, loss"),
-        ("train loss", "settings are chosen by the validation split"),
-        (["auc", "validation auc"], "named twice"),
+        ("train loss", "a search must choose settings on the validation split"),
+        (["auc", "validation auc"], "listed twice"),
         ([], "a search needs an objective"),
     ],
 )

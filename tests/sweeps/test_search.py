@@ -319,10 +319,11 @@ def test_another_search_in_the_directory_is_refused(tmp_path: Path) -> None:
     run(search("x=interval(0,1)", n_trials=2), tmp_path, Jobs())
     run(search("x=interval(0,1)", n_trials=3), tmp_path, Jobs())
     with pytest.raises(
-        CommandLineError, match="has another search\n    fixed: it has nothing, and this command has seed=4\n"
+        CommandLineError,
+        match="already holds a different search\n    fixed: it has nothing, but this command has seed=4\n",
     ):
         run(search("x=interval(0,1)", "seed=4", n_trials=2), tmp_path, Jobs())
-    with pytest.raises(CommandLineError, match="sampler: it has tpe, and this command has random"):
+    with pytest.raises(CommandLineError, match="sampler: it has tpe, but this command has random"):
         run(search("x=interval(0,2)", n_trials=2, sampler="random"), tmp_path, Jobs())
 
 
@@ -476,9 +477,9 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
         ({"sampler": "tpf"}, r"sampler = 'tpf': it must be tpe, random or cmaes"),
         ({"pruner": "mean"}, r"pruner = 'mean': it must be none, median or hyperband"),
         ({"n_trials": "many"}, "whole number"),
-        ({"budget": 120}, r"budget = 120: it must be a duration with its unit, such as 2h, 90m"),
-        ({"budget": "2 weeks"}, r"budget = '2 weeks': it must be a duration with its unit"),
-        ({"budget": "0h"}, "it must be a duration with its unit"),
+        ({"budget": 120}, r"budget = 120: it must be a duration with a unit, such as 2h, 90m"),
+        ({"budget": "2 weeks"}, r"budget = '2 weeks': it must be a duration with a unit"),
+        ({"budget": "0h"}, "it must be a duration with a unit"),
     ],
 )
 def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
@@ -489,8 +490,8 @@ def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "chosen", "node", "words"),
     [
-        (["x=1,2"], "auc", {"sampler": "cmaes"}, "at least two ranges of numbers"),
-        (["x=1,2"], ["auc", "log_loss"], {"pruner": "median"}, "compared by a single objective"),
+        (["x=1,2"], "auc", {"sampler": "cmaes"}, "at least two numeric ranges"),
+        (["x=1,2"], ["auc", "log_loss"], {"pruner": "median"}, "compares trials by a single objective"),
     ],
 )
 def test_what_cannot_be_combined(overrides: list[str], chosen: str, node: dict[str, object], words: str) -> None:

@@ -86,13 +86,13 @@ def test_probes_have_every_choice_and_both_ends() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("x=tag(log,interval(0,1))", "a logarithmic interval begins above 0"),
+        ("x=tag(log,interval(0,1))", "a logarithmic interval must begin above 0"),
         ("x=interval(2,1)", "from a number to a larger one"),
-        ("x=tag(log,choice(1,2))", "the tag log is for an interval"),
-        ("x=tag(fast,interval(1,2))", "knows the tag log, and this has fast"),
-        ("x=range(5,5)", "this range has no values"),
-        ("x=3", "a search needs something to choose"),
-        ("x=choice(1)", "a search needs something to choose"),
+        ("x=tag(log,choice(1,2))", "the tag log works only for an interval"),
+        ("x=tag(fast,interval(1,2))", "knows only the tag log, but this has fast"),
+        ("x=range(5,5)", "this range is empty"),
+        ("x=3", "a search needs parameters to choose"),
+        ("x=choice(1)", "a search needs parameters to choose"),
     ],
 )
 def test_faults(override: str, words: str) -> None:
@@ -190,29 +190,33 @@ def test_nested_mappings_are_dotted_keys() -> None:
 @pytest.mark.parametrize(
     ("params", "path", "words"),
     [
-        ({"b": {"when": {"c": 1}, "space": "1,2"}}, "b.when.c", "names another key of the search, and this is none"),
+        (
+            {"b": {"when": {"c": 1}, "space": "1,2"}},
+            "b.when.c",
+            "must name another key of the search, which this is not",
+        ),
         ({"b": {"when": {"a": 3}, "space": "1,2"}}, "b.when.a", "a has the values 1, 2"),
         ({"b": {"when": {"a": 1}}}, "b.space", "a text in Hydra's grammar"),
         ({"b": {"when": 1, "space": "1,2"}}, "b.when", "a mapping of keys to values"),
-        ({"b": {"when": {"a": {"x": 1}}, "space": "1,2"}}, "b.when.a", "a condition names a value, or a list"),
-        ({"b": {"when": {"a": 1}, "space": "1,2", "if": 3}}, "b.if", "its keys are when and space"),
+        ({"b": {"when": {"a": {"x": 1}}, "space": "1,2"}}, "b.when.a", "a condition must be a value, or a list"),
+        ({"b": {"when": {"a": 1}, "space": "1,2", "if": 3}}, "b.if", "it must have the keys when and space"),
         ({"b": {"when": {"a": 1}, "space": "interval(2,1)"}}, "b.space", "from a number to a larger one"),
         ({"b": {"when": {"i": 1}, "space": "1,2"}, "i": "interval(0,2)"}, "b.when.i", "i is an interval"),
-        ({"b": {"when": {"b": 1}, "space": "1,2"}}, "b.when", "its conditions hang on it themselves"),
+        ({"b": {"when": {"b": 1}, "space": "1,2"}}, "b.when", "its conditions depend on the parameter itself"),
         (
             {"b": {"when": {"c": 1}, "space": "1,2"}, "c": {"when": {"b": 1}, "space": "1,2"}},
             "b.when",
-            "its conditions hang on it themselves",
+            "its conditions depend on the parameter itself",
         ),
         (
             {"b": {"when": {"a": 1}, "space": "1,2"}, "c": {"when": {"a": 2, "b": 1}, "space": "1,2"}},
             "c.when",
-            "no trial has it, as its conditions exclude each other",
+            "no trial can have it because its conditions exclude each other",
         ),
         (
             {"b": [{"when": {"a": [1, 2]}, "space": "1,2"}, {"when": {"a": 2}, "space": "3,4"}]},
             "b",
-            "two of its spaces are for one trial, as with a=2",
+            "two of its spaces apply to the same trial, as with a=2",
         ),
         ({"b": {"when": {"a": 1}, "space": "1,2"}, "+b": "1,2"}, "b", "it is given twice"),
     ],

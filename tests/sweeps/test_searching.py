@@ -162,18 +162,21 @@ def test_a_trial_of_several_seeds_is_judged_by_their_mean(command: Command) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["seed=1,2", "sweep.objective=test auc"], r"chosen by the validation split.*\n.*sweep\.objective=auc"),
+        (
+            ["seed=1,2", "sweep.objective=test auc"],
+            r"must choose settings on the validation " r"split.*\n.*sweep\.objective=auc",
+        ),
         (["seed=1,2", "sweep.objective=rmse"], "the metrics of task binary are log_loss, auc, loss"),
         (["train.batch_size=range(0,10)"], r"train\.batch_size = 0: it must be at least 1"),
         (["optimizer.learning_rate=interval(-1,1)"], r"optimizer\.learning_rate = -1\.0: it must be greater than 0"),
         (["model=dlrm,mlb"], "mlb"),
-        (["seed=1"], "a search needs something to choose"),
+        (["seed=1"], "a search needs parameters to choose"),
         (["seed=1,2", "hydra.sweeper.n_trial=5"], r"hydra\.sweeper\.n_trial = 5"),
         (["seed=1,2", "hydra.sweeper.sampler=tpf"], "it must be tpe, random or cmaes"),
-        (["hydra.sweeper.params={train.batch_size:'tag(log,interval(0,2))'}"], "begins above 0"),
+        (["hydra.sweeper.params={train.batch_size:'tag(log,interval(0,2))'}"], "must begin above 0"),
         (["seed=1,2", "hydra.launcher.job=2"], r"hydra\.launcher\.job = 2"),
-        (["seed=1,2", "data.split.validation=0"], "a search chooses settings by the validation split"),
-        (["seed=1,2", "seeds=2", "hydra.sweeper.pruner=median"], "each would be pruned alone"),
+        (["seed=1,2", "data.split.validation=0"], "a search chooses settings on the validation split"),
+        (["seed=1,2", "seeds=2", "hydra.sweeper.pruner=median"], "would be pruned separately"),
     ],
 )
 def test_faults_are_told_before_anything_runs(
@@ -195,9 +198,9 @@ def test_a_missing_optuna_is_told_with_the_extra_to_install(
 
 
 REFUSED = {
-    "parameters: it has seed: 1, 2, and this command has seed: 1, 3": [*SEARCH, "seed=1,3"],
-    "fixed: it has nothing, and this command has train.batch_size=64": [*SEARCH, "seed=1,2", "train.batch_size=64"],
-    "sampler: it has tpe, and this command has random": [*SEARCH, "seed=1,2", "hydra.sweeper.sampler=random"],
+    "parameters: it has seed: 1, 2, but this command has seed: 1, 3": [*SEARCH, "seed=1,3"],
+    "fixed: it has nothing, but this command has train.batch_size=64": [*SEARCH, "seed=1,2", "train.batch_size=64"],
+    "sampler: it has tpe, but this command has random": [*SEARCH, "seed=1,2", "hydra.sweeper.sampler=random"],
     "nowhere://x can't be used": [*SEARCH, "seed=1,2", "hydra.sweeper.storage=nowhere://x"],
     "has another sweep, a search": ["seed=1,2", "hydra.sweep.dir=s", "train.steps=5"],
 }

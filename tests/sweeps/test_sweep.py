@@ -97,7 +97,7 @@ def test_impossible_jobs_are_told_before_the_first_and_skipped(
     words = ["init=assign,scaffold", "runtime=function,session", "train.steps=5", "hydra.sweep.dir=s"]
     assert sweep(words, command=command)
     assert [job["status"] for job in jobs()] == ["completed", "completed", "skipped", "completed"]
-    reason = "init=scaffold: it works in the runtime session or estimator, and the runtime is function"
+    reason = "init=scaffold: it works only in runtime session or estimator, but the runtime is function"
     assert jobs()[2]["reason"] == reason
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"sweep in {Path('s').absolute()}"
@@ -227,9 +227,9 @@ def test_a_sweep_that_gets_another_directory_says_so_first(
     here = Path.cwd()
     assert said[0] == f"sweep in {here}/it's here"
     quoted = shlex.quote(f"{here}/it's here")
-    assert said[1].startswith(f"sweep in {here}/it's here_2: {here}/it's here has a sweep already, with which")
-    assert f"`embexp resume {quoted}` goes on" in said[1]
-    assert said[2] == f"sweep in {here}/own_2: {here}/own is there already, with something else"
+    assert said[1].startswith(f"sweep in {here}/it's here_2: {here}/it's here already holds a sweep; `embexp resume")
+    assert f"`embexp resume {quoted}` continues it" in said[1]
+    assert said[2] == f"sweep in {here}/own_2: {here}/own already exists and holds something else"
 
 
 def test_a_sweep_whose_output_nobody_reads_any_more_goes_on(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_a_folder_that_differs_between_jobs_is_refused_with_a_remedy_that_works(
 
 
 def test_a_search_has_one_folder(command: Command) -> None:
-    with pytest.raises(ConfigError, match=r"hydra.sweep.dir = out/\$\{seed\}: all jobs of a sweep are in one folder"):
+    with pytest.raises(ConfigError, match=r"hydra.sweep.dir = out/\$\{seed\}: all jobs of a sweep share one folder"):
         sweep(["hydra/sweeper=optuna", "hydra.sweep.dir=out/${seed}", "seed=1,2"], command=command)
 
 

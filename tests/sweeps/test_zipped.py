@@ -77,7 +77,7 @@ def test_all_faults_are_told_at_once() -> None:
     found = faults("zip(model,optimizer)=[mlp,sgd],[dlrm],[mlp,a,b]", "zip(seed)=1,2", "+zip(a,b)=[1,2]", "x y=1")
     value, rule, remedy = found["zip(model,optimizer)"]
     assert value == "'[mlp,sgd],[dlrm],[mlp,a,b]'"
-    assert rule == "each list has a value for each of its 2 keys, and [dlrm] has 1; [mlp,a,b] has 3"
+    assert rule == "each list must have one value for each of the 2 keys, but [dlrm] has 1; [mlp,a,b] has 3"
     assert remedy == "write 'zip(model,optimizer)=[A1,B1],[A2,B2]'"
     assert found["zip(seed)"][2] == "write seed=A,B"
     assert found["zip(a,b)"][2] == "write 'zip(+a,+b)=[1,2]'"
@@ -87,12 +87,12 @@ def test_all_faults_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("words", "path", "rule"),
     [
-        (["zip(model,optimizer)=mlp,dlrm"], "zip(model,optimizer)", "its values are lists, one for each job"),
+        (["zip(model,optimizer)=mlp,dlrm"], "zip(model,optimizer)", "it needs one list per job"),
         (["zip(model,seed)=range(0,3)"], "zip(model,seed)", "its values are lists"),
         (["zip(model,model)=[mlp,dlrm]"], "zip(model,model)", "it names model more than once"),
         (["zip(model,a b)=[mlp,dlrm]"], "zip(model,a b)", "and 'a b' is none"),
-        (["zip(model,optimizer)=[mlp,sgd],[dlrm"], "zip(model,optimizer)", "] is missing at its end"),
-        (["zip(seed,hydra.launcher.jobs)=[1,2]"], "zip(seed,hydra.launcher.jobs)", "is a setting of Hydra"),
+        (["zip(mothe closing del,optimizer)=[mlp,sgd],[dlrm"], "zip(model,optimizer)", "] is missing"),
+        (["zip(seed,hydra.launcher.jobs)=[1,2]"], "zip(seed,hydra.launcher.jobs)", "is a Hydra setting"),
         ([PAIRS, "model=mlp,dlrm"], "model", "it is given twice"),
         ([PAIRS, "optimizer=adam"], "optimizer", "it is given twice"),
         ([PAIRS, "zip(seed,model)=[1,mlp]"], "model", "it is given twice"),
@@ -163,5 +163,5 @@ def test_another_sweeper_is_told_of(monkeypatch: pytest.MonkeyPatch, elsewhere: 
     (elsewhere / "conf" / "hydra" / "sweeper").mkdir(parents=True)
     target = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
     (elsewhere / "conf/hydra/sweeper/theirs.yaml").write_text(f"_target_: {target}\nmax_batch_size: null\n")
-    with pytest.raises(ConfigError, match="the sweeper theirs takes no lists together"):
+    with pytest.raises(ConfigError, match="sweeper theirs can't combine lists by position"):
         planning.plan(composition.loader("conf"), ["hydra/sweeper=theirs", PAIRS])

@@ -34,15 +34,15 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
-        ("tracking=mlflow tracking.uri='sqlite:///theirs.db'", "a database of something else, without the table exp"),
+        ("tracking=mlflow tracking.uri='sqlite:///theirs.db'", "a database of something else, without table exp"),
         ("tracking=mlflow tracking.uri='sqlite+pysqlite:///theirs.db'", "a database of something else"),
-        ("tracking=mlflow tracking.uri='sqlite:///text.db'", "a file that is no database"),
-        ("tracking=mlflow tracking.uri=photos", "a folder of something else"),
+        ("tracking=mlflow tracking.uri='sqlite:///text.db'", "a file that is not a database"),
+        ("tracking=mlflow tracking.uri=photos", "a folder with other content"),
         ("tracking=mlflow tracking.uri=theirs.db", "a file of that name"),
         ("tracking=mlflow", "a database of something else"),  # by the environment
-        ("output.cache=photos", "a folder of something else"),
-        ("-m hydra/sweeper=optuna model=mlp,dlrm hydra.sweeper.storage=theirs.db", "without the table studies"),
-        ("-m hydra/sweeper=optuna model=mlp,dlrm hydra.sweeper.storage='sqlite:///text.db'", "that is no database"),
+        ("output.cache=photos", "a folder with other content"),
+        ("-m hydra/sweeper=optuna model=mlp,dlrm hydra.sweeper.storage=theirs.db", "without table studies"),
+        ("-m hydra/sweeper=optuna model=mlp,dlrm hydra.sweeper.storage='sqlite:///text.db'", "that is not a database"),
     ],
 )
 def test_what_is_somebody_else_s_is_refused_before_anything_is_written(

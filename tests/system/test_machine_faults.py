@@ -40,7 +40,9 @@ def test_a_full_disk_names_the_file_that_was_being_written(tmp_path: Path) -> No
         with files.atomic_write(target), open("/dev/full", "wb", buffering=0) as full:
             full.write(b"x")  # the system's own error, which names no file
 
-    assert sentence(write).startswith(f"{target}: No space left on device: make room there, or name another place")
+    assert sentence(write).startswith(
+        f"{target}: No space left on device: free some space there, or choose another place"
+    )
     assert os.listdir(tmp_path) == []
 
 
@@ -67,8 +69,8 @@ def test_a_file_that_may_not_be_so_large(tmp_path: Path, forked: Path) -> None:
 
 def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "a folder is needed where a file is" in sentence(lambda: files.new_directory(tmp_path / "file" / "run"))
-    assert "a folder is needed where a file is" in sentence(lambda: files.write_text(tmp_path / "file" / "a", "x"))
+    assert "a file is in the way of a folder" in sentence(lambda: files.new_directory(tmp_path / "file" / "run"))
+    assert "a file is in the way of a folder" in sentence(lambda: files.write_text(tmp_path / "file" / "a", "x"))
 
 
 def test_a_name_that_is_too_long(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ TENSORFLOW = {
     ),
     "no permission": (
         tf.errors.PermissionDeniedError(None, None, "/runs/a/events.v2; Read-only file system"),
-        "/runs/a/events.v2: Read-only file system: name another place",
+        "/runs/a/events.v2: Read-only file system: choose another place",
     ),
     "memory": (
         tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[9,9] on CPU:0"),
@@ -132,7 +134,7 @@ def test_a_bug_is_none(error: Exception) -> None:
 
 def test_a_reason_has_no_path() -> None:
     error = OSError(errno.EROFS, os.strerror(errno.EROFS), "/somewhere")
-    assert machine_faults.reason(error).startswith("Read-only file system: name another place")
+    assert machine_faults.reason(error).startswith("Read-only file system: choose another place")
 
 
 def test_a_reason_has_nothing_of_tensorflow(tmp_path: Path) -> None:
@@ -144,8 +146,8 @@ def test_a_reason_has_nothing_of_tensorflow(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert machine_faults.reason(error) == (
-        "File too large: no file of that size is allowed here: raise the limit of this shell (ulimit -f), or take"
-        " another file system"
+        "File too large: files of that size are not allowed here: raise the limit of this shell (ulimit -f), or "
+        "use another file system"
     )
     assert machine_faults.is_full(error)
 
@@ -160,7 +162,7 @@ def test_the_place_that_is_full_is_proposed_and_no_other(tmp_path: Path, monkeyp
     def said(path: str, number: int = errno.ENOSPC) -> str:
         return str(machine_faults.sentence(OSError(number, os.strerror(number), path)))
 
-    begin = "No space left on device: make room there, or"
+    begin = "No space left on device: free some space there, or"
     assert said(f"{cache}/x") == f"{cache}/x: {begin} choose another place by output.cache"
     for folder in ("run", "link"):
         expected = f"{tmp_path}/{folder}/y: {begin} choose another place by hydra.run.dir"
@@ -169,6 +171,8 @@ def test_the_place_that_is_full_is_proposed_and_no_other(tmp_path: Path, monkeyp
         assert machine_faults.sentence(of_tensorflow) == expected
     monkeypatch.chdir(tmp_path)
     assert said("run/y") == f"run/y: {begin} choose another place by hydra.run.dir"
-    assert said("/elsewhere").endswith("output.cache for the cache, the variable EMBEXP_DATA for data sets by name")
+    assert said("/elsewhere").endswith(
+        "output.cache for the cache, the environment variable EMBEXP_DATA for named data sets"
+    )
     assert said("run/y", errno.EROFS) == "run/y: Read-only file system: choose another place by hydra.run.dir"
-    assert said("run/y", errno.EFBIG).endswith("or take another file system")
+    assert said("run/y", errno.EFBIG).endswith("or use another file system")

@@ -39,5 +39,5 @@ def test_objects(tmp_path: Path) -> None:
 
 def test_fields(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(3, "f4,i4"))
-    with pytest.raises(ValueError, match="with fields, expected numbers"):
+    with pytest.raises(ValueError, match="with fields, expected plain numbers"):
         arrays.mapped(tmp_path / "a.npy")

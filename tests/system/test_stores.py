@@ -153,11 +153,11 @@ def test_messages_name_the_url(tmp_path: Path) -> None:
         ("s3://data/none.csv", "there is no such object or folder", "spelling"),
         ("s3://data/ONE.csv", "there is no such object or folder", "upper and lower case"),
         ("s3://data/none*.csv", "no object matches this pattern", ""),
-        ("s3://data/days", "a folder of data files holds files only, not the folder 'day=1'", "s3://data/days/*/*"),
-        ("s3://*/x.csv", "the name of a bucket can't be a pattern", "s3://BUCKET/KEY"),
+        ("s3://data/days", "a folder of data files may hold only files, not the folder 'day=1'", "s3://data/days/*/*"),
+        ("s3://*/x.csv", "the bucket name can't be a pattern", "s3://BUCKET/KEY"),
         ("s3://", "it names no bucket", "s3://BUCKET/KEY"),
-        ("gs://data/one.csv", "no store is read by gs://", "copy it here"),
-        ("file:///data/one.csv", "no store is read by file://", "copy it here"),
+        ("gs://data/one.csv", "gs:// is not a supported store", "copy the file to this machine"),
+        ("file:///data/one.csv", "file:// is not a supported store", "copy the file to this machine"),
     ],
 )
 def test_what_is_not_there(url: str, rule: str, remedy: str, tmp_path: Path) -> None:
@@ -248,13 +248,13 @@ def test_an_object_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: p
         thread.join()
         breaking.server_close()
     [fault] = raised.value.faults
-    assert (fault.rule, fault.remedy) == ("the connection broke off after 0 of 1,000 bytes", "try again")
+    assert (fault.rule, fault.remedy) == ("the connection broke after 0 of 1,000 bytes", "try again")
     assert left(tmp_path) == []
 
 
 def test_an_object_that_changes_meanwhile_is_not_used(tmp_path: Path) -> None:
     other = Object("data/one.csv", "one.csv", 8, '"another"')
-    with pytest.raises(StoreError, match="it was changed while it was fetched"):
+    with pytest.raises(StoreError, match="it changed during the download"):
         Store("s3://data/one.csv").read(other, tmp_path / "one.csv", lambda size: None)
 
 
@@ -263,7 +263,7 @@ def test_a_disk_without_room_is_told_before(server: Server, tmp_path: Path, monk
     before = server.fetched("large.bin")
     with pytest.raises(ConfigError) as raised:
         fetched("s3://data/large.bin", tmp_path)
-    assert "20.1 MB are to be fetched, and the disk of" in raised.value.faults[0].rule
+    assert "20.1 MB must be downloaded, but the disk of" in raised.value.faults[0].rule
     assert "1 kB left" in raised.value.faults[0].rule
     assert server.fetched("large.bin") == before
 
@@ -321,6 +321,6 @@ def test_of_two_processes_one_fetches_and_the_other_waits(server: Server, tmp_pa
         go.set()
         other.join()
     assert other.exitcode == 0
-    assert "waiting for another process that fetches s3://data/large.bin" in told
+    assert "waiting for another process that is downloading s3://data/large.bin" in told
     assert Path(stores.local(url["data.path"])).read_bytes() == LARGE
     assert server.fetched("large.bin") == before + -(-len(LARGE) // stores._AT_ONCE)

@@ -270,13 +270,13 @@ def test_invalid_arguments(tmp_path: Path) -> None:
             SplitTable("item", RowGroups("item", np.array(groups, np.uint8), one, [0]), DIM)
     with pytest.raises(ValueError, match=r"phases begin at \[0, 0\], expected 2, rising from 0"):
         RowGroups("item", np.zeros(2, np.uint8), np.ones((2, 1), np.float32), [0, 0])
-    with pytest.raises(ValueError, match="multipliers finite numbers of 0 or more"):
+    with pytest.raises(ValueError, match="multipliers are finite numbers of at least 0"):
         RowGroups("item", np.zeros(2, np.uint8), np.array([[-1]], np.float32), [0])
-    with pytest.raises(ValueError, match="there is a group 3, but 2 groups have multipliers"):
+    with pytest.raises(ValueError, match="there is a group 3, but only 2 groups have multipliers"):
         RowGroups("item", np.array([3], np.uint8), one, [0])
     made = RowGroups("item", np.array([0, 1], np.uint8), one, [0])
-    with pytest.raises(ValueError, match="table 'item' is frozen, so it has no use for groups"):
+    with pytest.raises(ValueError, match="table 'item' is frozen, so it can't have groups"):
         EmbeddingTable("item", 2, DIM, frozen=True, groups=made)
     mapping = np.asarray(np.memmap(tmp_path / "m", np.float32, "w+", shape=(2, DIM)))
-    with pytest.raises(ValueError, match="table 'item' is 2 × 3, but its file's rows do not fit"):
+    with pytest.raises(ValueError, match="table 'item' is 2 × 3, but the rows of its file don't fit"):
         SplitTable("item", made, DIM, mapping=mapping, file_rows=np.array([0]))

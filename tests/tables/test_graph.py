@@ -106,7 +106,9 @@ def test_a_learning_rate_that_changes_is_a_callable_that_reads_the_step() -> Non
 
 def test_a_learning_rate_that_changes_needs_the_step() -> None:
     rule = SGD(schedule=ExponentialSchedule(decay_steps=1, decay_rate=0.5))
-    with pytest.raises(ValueError, match="the learning rate of table 'item' changes over time: step and total_steps"):
+    with pytest.raises(
+        ValueError, match="the learning rate of table 'item' changes over time: pass step and total_steps"
+    ):
         to_tensorflow({"item": TableShape(10, 4)}, {}, {"item": rule})
 
 

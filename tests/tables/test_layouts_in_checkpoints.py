@@ -122,7 +122,9 @@ def test_rows_that_stay_in_their_file_must_be_those_of_the_checkpoint(tmp_path: 
     fill(first)
     first.scatter(tf.constant([3]), tf.zeros([1, DIM]))
     write_checkpoint(checkpoint(first), tmp_path / "c")
-    with pytest.raises(CheckpointError, match="frozen rows of table item in the checkpoint are not those of its pretr"):
+    with pytest.raises(
+        CheckpointError, match="frozen rows of table item in the checkpoint differ from those of its pretr"
+    ):
         restoring.read_run(checkpoint(table_of("memory_map", tmp_path)), tmp_path / "c")
 
 

@@ -219,7 +219,7 @@ def test_output_shape_of_dense_ids_is_checked_even_where_it_is_known_only_while_
     )
     assert step(tf.zeros([2, 2], tf.int64)).shape == (2, 2, DIM)
     with (
-        pytest.raises(RunError, match=r"^feature 'f': output_shape is \(2, 2\), but the input has another shape$"),
+        pytest.raises(RunError, match=r"^feature 'f': output_shape is \(2, 2\), but the input has a different shape$"),
         translated_errors(),
     ):
         step(tf.zeros([3, 2], tf.int64))
@@ -310,7 +310,7 @@ REFUSED = {
     "ragged against output_shape": (
         Feature(table="item", output_shape=(4,)),
         RAGGED,
-        r"output_shape \(4,\) holds 4 vectors, which is no multiple of the batch size 3",
+        r"output_shape \(4,\) holds 4 vectors, which is not a multiple of the batch size 3",
     ),
     "output_shape against max_sequence_length": (
         Feature(table="item", output_shape=(3, 2), max_sequence_length=4),
@@ -351,7 +351,7 @@ def test_the_batch_of_a_ragged_output_shape_must_be_known() -> None:
 def test_weights_must_stand_where_the_ids_stand(ids: Any, weights: Any, what: str) -> None:
     made = bench(Combiner.SUM, {"f": Feature(table="item")})
     step = tf.function(lambda ids, weights: looked_up(made.engine, (ids, weights), True))
-    message = f"^feature 'f': the {what} of the weights are not those of the ids$"
+    message = f"^feature 'f': the {what} of the weights differ from those of the ids$"
     with pytest.raises(RunError, match=message), translated_errors():
         step(ids, weights)
     with pytest.raises(RunError, match=message), translated_errors():

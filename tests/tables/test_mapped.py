@@ -206,14 +206,14 @@ def test_arrays_that_can_not_be_used_in_place_are_errors(mapping: np.ndarray, tm
     with pytest.raises(ValueError, match=r"scales of float32 \(6,\), expected float32 \(7,\)"):
         MappedTable("item", int8, None, Others(7), scales=scales, precision=Precision(tf.int8))
     for file_rows in ([0, 7], [-2], []):
-        with pytest.raises(ValueError, match="table 'item': rows of the file are 0 to 6, or -1 for none"):
+        with pytest.raises(ValueError, match="table 'item': file row numbers must be 0 to 6, or -1 for none"):
             MappedTable("item", mapping, np.array(file_rows, np.int64), Others(7))
     table = MappedTable("item", mapping, None, Others(7))
     with pytest.raises(ValueError, match=r"table 'item' has rows 0 to 6, asked for \[5, 8\)"):
         table.read(5, 8)
     with pytest.raises(KeyError, match="accumulators"):
         table.gather(tf.constant([0]), "accumulators")
-    with pytest.raises(ValueError, match="feature 'f' is of table 'user', which is not there"):
+    with pytest.raises(ValueError, match="feature 'f' uses table 'user', which does not exist"):
         RowEngine({"item": table}, {"f": Feature(table="user")}, {"item": SGD()}, step=None, total_steps=1)
 
 

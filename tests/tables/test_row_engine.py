@@ -273,22 +273,24 @@ def test_errors_that_are_not_about_inputs_pass_unchanged() -> None:
 
 def test_invalid_calls() -> None:
     table = filled("item", 5, SGD())
-    with pytest.raises(ValueError, match=r"feature 'f' is of table 'user', which is not there"):
+    with pytest.raises(ValueError, match=r"feature 'f' uses table 'user', which does not exist"):
         engine_of(table, {"f": Feature(table="user")}, SGD())
     with pytest.raises(ValueError, match=r"table 'item' has slots \[\], its optimizer needs \['accumulators'\]"):
         engine_of(table, {"f": Feature(table="item")}, Adagrad())
     engine = engine_of(table, {"f": Feature(table="item")}, SGD())
     ids = tf.constant([1])
-    with pytest.raises(RuntimeError, match=r"activations\(\) comes once after enqueue\(\)"):
+    with pytest.raises(RuntimeError, match=r"call activations\(\) once after each enqueue\(\)"):
         engine.activations()
-    with pytest.raises(ValueError, match=r"enqueue takes every feature once: missing \['f'\], unknown \['g'\]"):
+    with pytest.raises(ValueError, match=r"enqueue needs every feature exactly once: missing \['f'\], unknown \['g'\]"):
         engine.enqueue({"g": ids}, training=True)
     engine.enqueue({"f": ids}, training=True)
-    refused = r"apply_gradients\(\) comes once after enqueue\(..., training=True\) and activations\(\)"
+    refused = r"call apply_gradients\(\) once after enqueue\(\.\.\., training=True\) and activations\(\)"
     with pytest.raises(RuntimeError, match=refused):
         engine.apply_gradients({"f": None})
     engine.activations()
-    with pytest.raises(ValueError, match=r"apply_gradients takes every feature once: missing \['f'\], unknown \[\]"):
+    with pytest.raises(
+        ValueError, match=r"apply_gradients needs every feature exactly once: missing \['f'\], " r"unknown \[\]"
+    ):
         engine.apply_gradients({})
     with pytest.raises(ValueError, match="the gradient of feature 'f' is float64; it must be float32"):
         engine.apply_gradients({"f": tf.ones([1, DIM], tf.float64)})

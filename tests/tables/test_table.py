@@ -118,7 +118,7 @@ def test_touched_rows_are_counted_once() -> None:
 def test_rows_that_do_not_fit_are_errors() -> None:
     with pytest.raises(ValueError, match=r"table 'item': rows \(0\) and dim \(3\) must be at least 1"):
         EmbeddingTable("item", 0, 3)
-    with pytest.raises(ValueError, match=r"table 'item' is frozen, so it has no use for slots, got \['momenta'\]"):
+    with pytest.raises(ValueError, match=r"table 'item' is frozen, so it can't have slots, got \['momenta'\]"):
         EmbeddingTable("item", 1, 1, slots={"momenta": 0.0}, frozen=True)
     with pytest.raises(ValueError, match="table 'item' is kept by reference, so it must be frozen"):
         EmbeddingTable("item", 1, 1, by_reference=True)

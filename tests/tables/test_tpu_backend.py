@@ -298,7 +298,7 @@ def test_a_tpu_holds_the_tables_of_one() -> None:
     spec = tf.TensorSpec([BATCH], tf.int64)
     with embexp.tpu_simulator(cores=1) as strategy:
         on_tpu(strategy, Feature(table="t"), spec)
-        with pytest.raises(RunError, match=r"already set up for embeddings: its memory holds the tables of one"):
+        with pytest.raises(RunError, match=r"already set up for embeddings: since it was last initialised"):
             on_tpu(strategy, Feature(table="t"), spec)
         tf.tpu.experimental.initialize_tpu_system(strategy.cluster_resolver)
         on_tpu(strategy, Feature(table="t"), spec)
@@ -321,8 +321,8 @@ def test_an_id_outside_its_table_is_named() -> None:
     [
         (Feature(table="t"), tf.TensorSpec([None], tf.int64), "must know the shape of its activations beforehand"),
         (Feature(table="t"), tf.RaggedTensorSpec([None, None], tf.int64), "is not fully known"),
-        (Feature(table="t", output_shape=(3, 2)), tf.TensorSpec([3, 2], tf.int64), "of 3 examples, and there are 2"),
-        (Feature(table="u"), tf.TensorSpec([2], tf.int64), "feature 'f' is of table 'u', which is not there"),
+        (Feature(table="t", output_shape=(3, 2)), tf.TensorSpec([3, 2], tf.int64), "has 3 examples, which 2"),
+        (Feature(table="u"), tf.TensorSpec([2], tf.int64), "feature 'f' uses table 'u', which does not exist"),
     ],
 )
 def test_what_a_tpu_must_know(feature: Feature, spec: Any, words: str) -> None:
@@ -338,7 +338,7 @@ def test_what_a_tpu_must_know(feature: Feature, spec: Any, words: str) -> None:
         ({"optimizer": SGD(), "frozen_rows": FROZEN[1:]}, r"frozen_rows is bool \(12,\), expected bool \(13,\)"),
         (
             {"optimizer": SGD(), "frozen_rows": np.zeros(ROWS, bool)},
-            "split only where some rows may move and some may not",
+            "split only if some rows are frozen and some are trainable",
         ),
     ],
 )

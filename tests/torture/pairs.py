@@ -111,7 +111,7 @@ def _check(pairs: Pairs, case: Case, command: str, other: str, state: str, out: 
     kills.check_sentence(case, command, ended)
     if other in _READERS and command in _READERS and state == "complete":
         case.faults.append(f"{command} of a finished run was refused beside {other}: {ended.message}")
-    others = ("not the directory of a run", "there is a run in it already")
+    others = ("not the directory of a run", "it already holds a run")
     held = command in _WRITERS and other in _WRITERS and not any(each in ended.err for each in others)
     if held and not _HOLDER.search(ended.err):
         case.faults.append(f"{command} was refused beside {other} without a word of who has it: {ended.message}")

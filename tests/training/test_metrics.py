@@ -208,7 +208,8 @@ def test_predictions_that_are_no_numbers_are_not_averaged(task: Task, logit: flo
 def test_ratings_are_no_clicks() -> None:
     with pytest.raises(
         DataError,
-        match=r"2 of 3 are others, such as 3; set data\.positive to .*, data\.label_threshold, or task=regression",
+        match=r"2 of 3 labels differ, such as 3; set data\.positive to .*, or set data\.label_threshold or "
+        r"task=regression",
     ):
         metrics.evaluate(BINARY, [1, 3, 5], [0, 0, 0])
 
@@ -216,14 +217,14 @@ def test_ratings_are_no_clicks() -> None:
 @pytest.mark.parametrize(
     ("labels", "classes", "message"),
     [
-        ([0.0, 1, 3], 3, r"labels, 0, 1, 2, … to 2, but 1 of 3 are others, such as 3$"),
-        ([0, 1, 2, -1], 3, r"1 of 4 are others, such as -1$"),
-        ([0.5, 1, 1.5], None, r"labels, 0, 1, 2, …, but 2 of 3 are others, such as 0\.5$"),
-        ([math.nan, 1], 2, r"1 of 2 are others, such as nan$"),
+        ([0.0, 1, 3], 3, r"labels, 0, 1, 2, … to 2, but 1 of 3 labels differ, such as 3$"),
+        ([0, 1, 2, -1], 3, r"1 of 4 labels differ, such as -1$"),
+        ([0.5, 1, 1.5], None, r"labels, 0, 1, 2, …, but 2 of 3 labels differ, such as 0\.5$"),
+        ([math.nan, 1], 2, r"1 of 2 labels differ, such as nan$"),
         # A year taken for a class would make a layer of two thousand logits for three examples.
-        ([0, 1, 2024], None, r"1 of 3 are others, such as 2024$"),
-        ([0, 0], None, r"needs two classes to tell apart, but there is only one$"),
-        ([0, 0], 1, r"needs two classes to tell apart, but there is only one$"),
+        ([0, 1, 2024], None, r"1 of 3 labels differ, such as 2024$"),
+        ([0, 0], None, r"needs at least two classes, but there is only one$"),
+        ([0, 0], 1, r"needs at least two classes, but there is only one$"),
     ],
     ids=["beyond", "negative", "no whole numbers", "nan", "too many", "one class", "one named class"],
 )
@@ -239,7 +240,7 @@ def test_labels_that_are_classes() -> None:
 
 
 def test_a_class_without_a_logit() -> None:
-    with pytest.raises(DataError, match="1 of 2 are others, such as 2"):
+    with pytest.raises(DataError, match="1 of 2 labels differ, such as 2"):
         metrics.evaluate(CLASSIFICATION, [0, 2], [[0, 1], [0, 1]])
 
 

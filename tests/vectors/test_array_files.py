@@ -140,7 +140,7 @@ def test_a_chosen_array(tmp_path: Path) -> None:
     for path in (tmp_path / "v.npz", tmp_path / "v.safetensors", tmp_path / "v.h5"):
         check(opened(path, key="two"), two)
         check(opened(path, key="one"), one)
-        with pytest.raises(DataError, match=r"found 2 matrices, expected a key that says which: one \[7, 3\], two"):
+        with pytest.raises(DataError, match=r"found 2 matrices; set key to one of one \[7, 3\], two"):
             opened(path)
         with pytest.raises(DataError, match=r"found no \w+ 'four'; the matrices in it are one \[7, 3\]"):
             opened(path, key="four")
@@ -242,7 +242,7 @@ WRONG_TABLES = {
     "null number": ({"m": [[1.0, 1.0]] * 4 + [[2.0, None]]}, "row 5: found null at place 2, expected 2 numbers"),
     "another length": ({"m": [[1.0, 1.0]] * 4 + [[2.0]]}, "row 5: found 1 numbers, expected 2"),
     "null token": ({"t": ["a", None], "m": [[1.0], [2.0]]}, "row 2: found null in column 't', expected a token"),
-    "two columns of text": ({"t": ["a"], "u": ["b"], "m": [[1.0]]}, "found 2 columns of text, expected a token_column"),
+    "two columns of text": ({"t": ["a"], "u": ["b"], "m": [[1.0]]}, "found 2 columns of text; set token_column"),
     "two columns of lists": ({"m": [[1.0]], "n": [[1.0]]}, "found 2 columns of lists, expected a key .*: m, n"),
     "types of columns": ({"a": pa.array([1.0], "f4"), "b": [1.0]}, "several types, .*: a float, b double"),
     "no numbers": ({"t": ["a"]}, "found no column of lists or of floating-point numbers"),
@@ -315,7 +315,7 @@ def test_formats_by_suffix_and_stated(tmp_path: Path) -> None:
     values = matrix()
     np.save(tmp_path / "v.npy", values)
     (tmp_path / "v.npy").rename(tmp_path / "v.data")
-    with pytest.raises(DataError, match=r"its suffix '.data' stands for no format; state it, one of npy, npz"):
+    with pytest.raises(DataError, match=r"the suffix '.data' does not determine the format; set it to one of npy, npz"):
         opened(tmp_path / "v.data")
     check(opened(tmp_path / "v.data", format=Format.NPY), values)
     with pytest.raises(DataError, match=r"v.data: found no .npy file|v.data: found no safetensors file"):
@@ -328,7 +328,7 @@ def test_formats_by_suffix_and_stated(tmp_path: Path) -> None:
         archive.write(tmp_path / "v.data", "v.npy")
     with pytest.raises(DataError, match="found a compressed file of format npy; only these may be: text"):
         opened(tmp_path / "v.npy.zip")
-    with pytest.raises(DataError, match="a token_column is of hdf5, parquet, arrow, and this is npy"):
+    with pytest.raises(DataError, match="only hdf5, parquet, arrow can have a token_column, but this is npy"):
         opened(tmp_path / "v.data", format=Format.NPY, token_column="x")
 
 

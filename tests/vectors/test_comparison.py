@@ -183,13 +183,13 @@ def test_a_repeated_token_stands_for_its_first_row() -> None:
 def test_faults() -> None:
     values = np.ones((4, 2), np.float32)
     with_tokens, bare = Vectors("a", values, names(np.arange(4))), Vectors("b", values, None)
-    with pytest.raises(DataError, match="b: found no tokens, and a has some"):
+    with pytest.raises(DataError, match="b: found no tokens, but a has some"):
         compare([with_tokens, bare])
     with pytest.raises(
         DataError, match="found b with 4 rows, c with 3 rows: without tokens, rows are matched by number"
     ):
         compare([bare, Vectors("c", values[:3], None)])
-    with pytest.raises(DataError, match="a, d: found 0 shared tokens with a direction, expected three at least"):
+    with pytest.raises(DataError, match="a, d: found 0 shared tokens with a direction, expected at least three"):
         compare([with_tokens, Vectors("d", values, names(np.arange(4, 8)))])
     with pytest.raises(DataError, match="found 0 shared tokens"):
         compare([with_tokens, Vectors("e", values * 0, names(np.arange(4)))])

@@ -45,7 +45,10 @@ def holed(path: Path, dtype: str = "<f4", *, tokens: bool = False) -> np.ndarray
 def test_error(dtype: str, tmp_path: Path) -> None:
     holed(tmp_path / "v.npy", dtype)
     source = opened(tmp_path / "v.npy")
-    said = r"v.npy, row 31: found nan at place 2 of 3, expected finite numbers; set the policy to zero or skip"
+    said = (
+        r"v.npy, row 31: found nan at place 2 of 3, expected finite numbers; to continue, set the policy to "
+        r"zero or skip"
+    )
     with pytest.raises(DataError, match=said):
         source.read(20, 40)
     assert source.read(0, 30).shape == (30, 3)

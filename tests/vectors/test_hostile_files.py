@@ -60,7 +60,7 @@ HEADERS = {
 def test_headers_of_npy(case: str, tmp_path: Path) -> None:
     header, said = HEADERS[case]
     (tmp_path / "v.npy").write_bytes(npy(header))
-    refused(tmp_path / "v.npy", f"v.npy: found no .npy file: .*{said}")
+    refused(tmp_path / "v.npy", f"v.npy: this is not a .npy file: .*{said}")
 
 
 def zipped(path: Path, data: bytes, how: int = zipfile.ZIP_DEFLATED) -> Path:
@@ -72,7 +72,7 @@ def zipped(path: Path, data: bytes, how: int = zipfile.ZIP_DEFLATED) -> Path:
 def test_a_zip_bomb(tmp_path: Path) -> None:
     bomb = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3)}") + bytes(100_000_000)
     path = zipped(tmp_path / "v.npz", bomb)
-    refused(path, r"v.npz: m: found 100,000,115 bytes in the archive, expected 115, by its header")
+    refused(path, r"v.npz: m: found 100,000,115 bytes in the archive, expected 115 according to its header")
     assert not list((tmp_path / "cache").rglob("array.npy"))
 
 
@@ -84,7 +84,8 @@ def test_an_array_that_has_no_room_when_unpacked_is_refused_by_its_header(
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=7_000_000))
     monkeypatch.setattr(array_files, "_unpacked", lambda *_: pytest.fail("it was unpacked"))
     refused(
-        tmp_path / "v.npz", "v.npz: m: found 8,000,128 bytes when unpacked, and the disk of the cache has 7,000,000"
+        tmp_path / "v.npz",
+        "v.npz: m: found 8,000,128 bytes when unpacked, but the disk of the cache has only 7,000,000",
     )
 
 
@@ -277,7 +278,7 @@ TEXTS = {
     "a line": (b"a" + b" 1" * (1 << 20) + b"\n", "bytes without a line end, expected lines of vectors"),
     "blank lines before": (b"\n" * (1 << 20) + b"a 1 2\n", "line 1: found an empty line"),
     "blank lines between": (b"a 1 2\n" + b" \n" * (1 << 20) + b"b 1 2\n", "line 2: found an empty line"),
-    "blank": (b"\n \n" * (1 << 20), "found nothing but blanks"),
+    "blank": (b"\n \n" * (1 << 20), "found only whitespace"),
 }
 
 
@@ -363,6 +364,6 @@ def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     path.write_bytes(struct.pack("<Q", len(header)) + header + VALUES.tobytes())
     with pytest.raises(DataError) as caught:
         opened(path)
-    assert "the bytes of its name are not UTF-8" in str(caught.value)
+    assert "its name is not valid UTF-8" in str(caught.value)
     (tmp_path / "link.safetensors").symlink_to(path)
     np.testing.assert_array_equal(opened(tmp_path / "link.safetensors").memory_map(), VALUES)

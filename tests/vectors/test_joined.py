@@ -78,8 +78,8 @@ def test_rows_without_tokens_are_joined_by_number(tmp_path: Path) -> None:
 
 
 FAULTS: dict[str, tuple[tuple[list[str] | None, int, int], Join, str]] = {
-    "other lengths": ((["a", "b"], 2, 4), Join.PREFERENCE, "rows of 4 numbers, and those of .* have 3"),
-    "one without tokens": ((None, 2, 3), Join.COLUMNS, "found no tokens, and .* has some; give it a tokens_file"),
+    "other lengths": ((["a", "b"], 2, 4), Join.PREFERENCE, "rows of 4 numbers, but those of .* have 3"),
+    "one without tokens": ((None, 2, 3), Join.COLUMNS, "found no tokens, but .* has some; give it a tokens_file"),
 }
 
 

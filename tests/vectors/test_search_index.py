@@ -88,7 +88,7 @@ def test_it_takes_the_least_effort_that_is_enough(
 
 def test_a_recall_that_is_not_reached(rows: np.ndarray, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbors, "_forms", lambda *_: iter([Partial]))
-    with pytest.raises(RunError, match=r"recall@10 is 0\.9000 .* less than the 0\.99 .*lower recall"):
+    with pytest.raises(RunError, match=r"recall@10 is 0\.9000 .* below the requested 0\.99: request a lower recall"):
         neighbors.build_index(rows, queries)
 
 

@@ -469,13 +469,28 @@ def test_steps_to_the_table_s_dim_leave_rows_of_that_dim_alone() -> None:
 @pytest.mark.parametrize(
     ("steps", "dim", "place", "words"),
     [
-        ([], 3, None, "the file's rows have 4 numbers, the table's 3"),
-        (["center"], 3, None, "the file's rows have 4 numbers, 4 after transform, the table's 3"),
-        (["truncate"], 5, 0, "the file's rows have 4 numbers, the table's 5, and truncate makes rows shorter"),
-        (["center", {"pca": 5}], 5, 1, "rows have 4 numbers here, its dim is 5, and pca makes rows shorter"),
-        (["zero_pad"], 3, 0, "the file's rows have 4 numbers, the table's 3, and zero_pad makes rows longer"),
-        ([{"pca": 2}, {"remove_top": 2}], 2, 1, "rows have 2 numbers here, and remove_top has to leave a direction"),
-        ([{"pca": 3}], 2, None, "the file's rows have 4 numbers, 3 after transform, the table's 2"),
+        ([], 3, None, "the file's rows have 4 numbers, but those of the table have 3"),
+        (["center"], 3, None, "the file's rows have 4 numbers, 4 after transform, but those of the table have 3"),
+        (
+            ["truncate"],
+            5,
+            0,
+            "the file's rows have 4 numbers, those of the table have 5, but truncate only makes rows shorter",
+        ),
+        (["center", {"pca": 5}], 5, 1, "rows have 4 numbers here, its dim is 5, but pca only makes rows shorter"),
+        (
+            ["zero_pad"],
+            3,
+            0,
+            "the file's rows have 4 numbers, those of the table have 3, but zero_pad only makes rows longer",
+        ),
+        (
+            [{"pca": 2}, {"remove_top": 2}],
+            2,
+            1,
+            "rows have 2 numbers here, and remove_top must leave at least one direction",
+        ),
+        ([{"pca": 3}], 2, None, "the file's rows have 4 numbers, 3 after transform, but those of the table have 2"),
     ],
 )
 def test_lengths_that_can_not_be_made_to_fit(steps: Any, dim: int, place: int | None, words: str) -> None:

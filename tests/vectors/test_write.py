@@ -136,7 +136,7 @@ def test_tokens_that_would_be_misread(case: str, tmp_path: Path) -> None:
 
 
 def test_text_needs_tokens(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"the vectors have no tokens, and each line of .txt begins with one; write"):
+    with pytest.raises(DataError, match=r"the vectors have no tokens, but each line of .txt begins with one; write"):
         save(Source(VALUES, None), tmp_path / "v.txt")
     with pytest.raises(DataError, match=r"found the suffix '.csv', expected one of .npy, .safetensors, .vec, .txt"):
         save(Source(VALUES, None), tmp_path / "v.csv")

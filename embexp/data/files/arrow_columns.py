@@ -30,7 +30,7 @@ IN_MEMORY = Path("the data")
 """What stands in messages for the path of a file."""
 TAKES = "a dict of columns (lists or NumPy arrays), an Arrow table, or a data frame of pandas or Polars"
 _ROWS = 65_536
-_ROW = "; a list of rows becomes one by {name: [row[name] for row in rows] for name in rows[0]}"
+_ROW = "; to convert a list of rows, use {name: [row[name] for row in rows] for name in rows[0]}"
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def finite_numbers(
                 raise BadValue(
                     row,
                     f"{int(np.diff(column.splits)[row])} weights in column {one.name!r}",
-                    f"{int(np.diff(splits)[row])}, one for each value in column {one.weighs!r}",
+                    f"{int(np.diff(splits)[row])}, one per value in column {one.weighs!r}",
                 )
         result[one.name] = Column(values, column.splits)
     return result
@@ -313,7 +313,7 @@ def in_memory(data: Any, wanted: Collection[str] | None = None, name: Path = IN_
         if not hasattr(data, "columns"):
             raise UsageError(f"{name} must be {TAKES}, not {type(data).__name__}") from error
         words = "; ".join(str(each) for each in reversed(error.args)) if error.args else type(error).__name__
-        remedy = "give each column a name of its own and values of one type"
+        remedy = "give each column a unique name and values of one type"
         raise DataError(f"{name} can't be converted to Arrow: {words.splitlines()[0]}; {remedy}") from error
     names = table.column_names if names is None else names
     kept = [each for each in dict.fromkeys(table.column_names) if names.count(each) == 1]
@@ -349,7 +349,9 @@ def _of_columns(data: Mapping[Any, Any], wanted: Collection[str] | None, called:
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name!r} has {length:,}" for name, length in lengths.items())
-        raise DataError(f"{called} has columns of different lengths, expected one value for each row in all: {listed}")
+        raise DataError(
+            f"{called} has columns of different lengths, expected one value per row in each column: {listed}"
+        )
     return InMemory(tuple(map(str, data)), _plain_table(columns), called)
 
 
@@ -357,7 +359,7 @@ def _column(values: Any) -> pa.ChunkedArray:
     """A column of a dict; raises any of several errors if it is none."""
     if isinstance(values, str | bytes | Mapping) or not (isinstance(values, Iterable) or hasattr(values, "__array__")):
         shown = repr(values) if len(repr(values)) <= 40 else f"a {type(values).__name__}"
-        raise TypeError(f"found {shown}, expected a list or an array with a value for each row, such as [{shown}]")
+        raise TypeError(f"found {shown}, expected a list or an array with one value per row, such as [{shown}]")
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return pa.chunked_array(values) if isinstance(values, pa.Array) else values
     if hasattr(values, "__arrow_c_stream__"):
@@ -365,16 +367,14 @@ def _column(values: Any) -> pa.ChunkedArray:
     if not isinstance(values, list | tuple) and hasattr(values, "__array__"):
         array = np.asarray(values)
         if array.ndim == 0 or array.ndim > 2:
-            raise TypeError(
-                f"found an array of shape {list(array.shape)}, expected one value, or one list, for each row"
-            )
+            raise TypeError(f"found an array of shape {list(array.shape)}, expected one value or one list per row")
         values = array if array.ndim == 1 else list(array)
     elif not isinstance(values, list | tuple):
         values = list(values)
     try:
         return pa.chunked_array([pa.array(values, from_pandas=True)])
     except pa.ArrowException as error:
-        raise TypeError(f"{str(error).splitlines()[0]}; give it values of one type") from error
+        raise TypeError(f"{str(error).splitlines()[0]}; use values of one type") from error
 
 
 def _plain_table(columns: Mapping[str, pa.ChunkedArray]) -> pa.Table:

@@ -39,8 +39,8 @@ def dated(locate: Locate, dates: Mapping[str, DateColumn]) -> Locate:
         files = locate(paths, _read(wanted, dates, as_numbers=False))
         for table in files.tables:
             made = [name for name in made_columns(dates) if name in table.names]
-            rule = f"{table.path} has a column of this name, and data.dates makes one"
-            stop_at([Fault("data.dates", repr(name), rule, "rename the column of the file") for name in made])
+            rule = f"{table.path} already has a column with this name, and data.dates would make another one"
+            stop_at([Fault("data.dates", repr(name), rule, "rename the column in the file") for name in made])
         return replace(files, tables=tuple(DatedTable(table, dates) for table in files.tables))
 
     return located

@@ -251,4 +251,4 @@ def is_cut(text: str) -> bool:
 
 def expected_list(text: str) -> str:
     """What a text that is no list should be, for errors."""
-    return f"{EXPECTED}; NumPy has left out values of it: write lists, .tolist()" if is_cut(text) else EXPECTED
+    return f"{EXPECTED}; NumPy has abbreviated it: write lists with .tolist()" if is_cut(text) else EXPECTED

@@ -407,10 +407,10 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None, named:
         guessed = names_of_ratings(rows)
         names = guessed or [f"column_{number + 1}" for number in range(len(first))]
     if names is not None and len(names) != len(first):
-        raise DataError(f"{file}: its first line has {len(first)} fields, and --names has {len(names)}")
+        raise DataError(f"{file}: its first line has {len(first)} fields, but --names has {len(names)}")
     if behind := next((field for field in first if headed and field.startswith('"')), None):
-        rule = f"found the quote of {behind} behind a blank, expected it right behind the delimiter {delimiter!r}"
-        raise DataError(f"{file}: line 1: {rule}: remove the blanks between delimiters and quotes")
+        rule = f"found the quote of {behind} after a space, expected it directly after the delimiter {delimiter!r}"
+        raise DataError(f"{file}: line 1: {rule}: remove the spaces between delimiters and quotes")
     settings = CSV(path=str(file), label=None, delimiter=delimiter, encoding=encoding, names=names and tuple(names))
     found = _of_table("csv", path, files, beginning, csv.table(settings, file))
     label = guessed[2] if guessed and len(set(found.columns[guessed[2]])) > 1 else None
@@ -428,7 +428,7 @@ def _of_table(kind: str, path: Path, files: Sequence[Path], beginning: _Beginnin
     if len(set(named)) < len(named) or not named:
         shared = next((name for name, times in Counter(named).items() if times > 1), "")
         rule = f"two columns have the name {shared!r}" if shared else "no column has a name"
-        raise DataError(f"{table.path}: {rule}, expected a name of its own for each: change its first line")
+        raise DataError(f"{table.path}: {rule}, expected a unique name for each: change its first line")
     # Other places than the beginning can't be reached in compressed files and UTF-16.
     bound = any(compressed.suffix_of(each) for each in files) or dialect.encoding.startswith("utf-16")
     first = int(table.headed)
@@ -449,7 +449,11 @@ def _of_table(kind: str, path: Path, files: Sequence[Path], beginning: _Beginnin
     looked_at, used = used, [row for row in used if len(row) == len(names)]
     if not used:
         fields = Counter(map(len, looked_at)).most_common(1)[0][0]
-        why = "; R's write.table does not name the names of rows, write.csv does" if fields == len(names) + 1 else ""
+        why = (
+            "; R's write.table gives the column of row names no name, but write.csv does"
+            if fields == len(names) + 1
+            else ""
+        )
         raise DataError(f"{table.path}: its first line has {plural(len(names), 'field')}, those below it {fields}{why}")
     columns: dict[str, list[Value]] = {
         name: [row[place] if row[place].strip() else None for row in used] for place, name in enumerate(names) if name
@@ -608,7 +612,7 @@ def _json_lines(path: Path, files: Sequence[Path]) -> Sample:
 def _check_names(file: Path, names: Sequence[str]) -> None:
     """Raises DataError if two columns share a name."""
     if shared := next((name for name, times in Counter(names).items() if times > 1), None):
-        raise DataError(f"{file}: two columns have the name {shared!r}, expected a name of its own for each")
+        raise DataError(f"{file}: two columns have the name {shared!r}, expected a unique name for each")
 
 
 def _batches_of(file: Any, files: int, *, first: bool) -> Iterator[Any]:

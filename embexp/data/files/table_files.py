@@ -31,8 +31,8 @@ TOO_LONG = f"more than {LONGEST:,} bytes without a line end, expected a shorter 
 NOT_RECORDED = "embexp-not-recorded-"
 """How the name of a folder begins that holds data while a run uses it which does not record it."""
 _NOT_RECORDED = (
-    "the data of this run was in memory, and output.data=false did not record it, so the run can't be resumed,"
-    " verified, run again from its spec, or evaluated on its own data"
+    "the data of this run was in memory and not recorded (output.data=false), so the run can't be resumed, "
+    "verified, run again from its spec, or evaluated on its own data"
 )
 
 
@@ -216,7 +216,7 @@ def _data_files(path: Path) -> list[Path]:
         return [file for match in matches for file in _data_files(match)]
     if not path.exists():
         if any(part.startswith(NOT_RECORDED) for part in path.parts):
-            raise unreadable(path, _NOT_RECORDED, "call embexp.run again with the data, and with output.data=true")
+            raise unreadable(path, _NOT_RECORDED, "call embexp.run again with the data and output.data=true")
         raise unreadable(path, "there is no such file or folder", looked(path))
     if not path.is_dir():
         if fault := files.fault_of(path):
@@ -225,8 +225,8 @@ def _data_files(path: Path) -> list[Path]:
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
     for entry in entries:
         if entry.is_dir():
-            rule = f"a folder of data files holds files only, not the folder {entry.name!r}"
-            remedy = f"to read files of folders in it: {path.name}/*/*; what the names of folders tell is not read"
+            rule = f"a folder of data files may hold only files, not the folder {entry.name!r}"
+            remedy = f"to read the files in its subfolders: {path.name}/*/*; values in folder names are not read"
             raise unreadable(path, rule, remedy)
         if fault := files.fault_of(entry):
             raise unreadable(entry, fault)
@@ -313,7 +313,7 @@ def missing(path: Path, names: Sequence[str], wanted: Sequence[Wanted]) -> list[
     for one in wanted:
         if (count := list(names).count(one.name)) == 1:
             continue
-        rule, remedy = f"{path} has {count} columns of this name; it must be one", ""
+        rule, remedy = f"{path} has {count} columns with this name; it must have exactly one", ""
         if not count:
             near = difflib.get_close_matches(one.name, dict.fromkeys(names[:_COMPARED]), n=3, cutoff=0.6)
             listing = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
@@ -330,7 +330,7 @@ def shape_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
     for one in wanted:
         several = one.name in lists
         rules = [
-            f"{table.path} and {first.path} must agree on whether the column holds several values"
+            f"{table.path} and {first.path} must both hold several values in this column, or both hold one"
             for table in files.tables[1:]
             if (one.name in table.lists) != several
         ]
@@ -338,8 +338,8 @@ def shape_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
             rules.append("the column holds several values per example; it must hold one")
         if one.weighs is not None and several != (one.weighs in lists):
             rules.append(
-                f"weights must come one for each id, but this column holds {kinds[several]} per example "
-                f"and {one.weighs!r} {kinds[not several]}"
+                f"there must be one weight per id, but this column holds {kinds[several]} per example and "
+                f"{one.weighs!r} {kinds[not several]}"
             )
         faults += [Fault(one.asked_by, repr(one.name), rule) for rule in rules]
     return faults
@@ -347,7 +347,7 @@ def shape_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
 
 def single_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
     """Columns that hold one value per example where several are needed."""
-    remedy, lists = "leave it out, or name a column that holds several", files.lists()
+    remedy, lists = "remove it, or name a column that holds several", files.lists()
     return [
         Fault(need.path, need.value, list_rule(one.name), remedy)
         for one in wanted

@@ -369,7 +369,7 @@ def header_fields(path: Path, dialect: Dialect, *, what: str = "its first line m
         if (byte := no_utf8("".join(fields))) is not None:
             raise unreadable(path, f"line 1: found the byte 0x{byte:02X}, expected text in UTF-8{dialect.remedy}")
         return fields
-    raise unreadable(path, f"the file holds empty lines only; {what}")
+    raise unreadable(path, f"the file holds only empty lines; {what}")
 
 
 def names_of(header: Sequence[str]) -> list[str]:
@@ -456,8 +456,8 @@ def _separated_pieces(data: Any, delimiter: str) -> Iterator[bytes]:
 def _separated(lines: bytes, delimiter: str) -> bytes:
     if _SEPARATOR in lines:
         raise DataError(
-            f"found the control character {_SEPARATOR.decode()!r}, which stands for a delimiter of several characters"
-            " while a file is read; expected text without it"
+            f"found the control character {_SEPARATOR.decode()!r}, which embexp uses internally in place of a "
+            f"delimiter of several characters; expected text without it"
         )
     if delimiter != WHITESPACE:
         return lines.replace(delimiter.encode(), _SEPARATOR)

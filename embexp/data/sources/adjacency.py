@@ -116,7 +116,7 @@ def _locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
     located = Files(tuple(map(AdjacencyTable, files)))
     faults = table_files.missing(files[0], _COLUMNS, wanted)
     faults += [
-        Fault(one.asked_by, repr(one.name), "adjacency lists hold ids, and no numbers")
+        Fault(one.asked_by, repr(one.name), "adjacency lists hold only ids, not numbers")
         for one in wanted
         if one.numbers and one.name in _COLUMNS
     ]

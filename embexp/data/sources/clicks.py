@@ -26,7 +26,7 @@ _DRAWN = {"examples", "users", "items", "rank", "history_length", "zipf", "signa
 class ClickSource(Source):
     """Clicks of users on items."""
 
-    no_other_file = "a synthetic click log has no other file"
+    no_other_file = "a synthetic click log can't be read from another file"
 
     data: Clicks
 

@@ -376,7 +376,7 @@ class ColumnarSource(TokenSource):
         kind = self.data.split.kind
         if self.other is not None or not self.data.drawn.by_time or self.data.timestamp is not None:
             return []
-        rule = f"data.split.kind={kind} needs the column of the time"
+        rule = f"data.split.kind={kind} needs the column of timestamps"
         return [Fault("data.timestamp", "null", rule, "name it, or choose another split")]
 
     @property

@@ -19,7 +19,7 @@ from embexp.specs.data import CSV
 
 _DELIMITERS = {"\t": "tab", ";": "semicolon", "::": "colons", "|": "pipe", ",": "comma", " ": "whitespace"}
 """What may separate columns, and its word in a config; blanks are rarely single."""
-_REMEDY = ": set data.encoding, such as latin-1, if it is in another encoding"
+_REMEDY = ": if it has another encoding, set data.encoding, such as latin-1"
 
 
 def source(data: CSV) -> ColumnarSource:
@@ -93,7 +93,7 @@ def _check_names(
     """Raises ConfigError if the first line has another number of fields than there are names, or is a header.
 
     Args:
-        may_lack: the column that may be left out; None: none may.
+        may_lack: the column that may be omitted; None: none may.
     """
     line = ", ".join(map(repr, first[:20]))
     found = dict(zip(names, first, strict=False))
@@ -102,14 +102,14 @@ def _check_names(
     same = [name.casefold() for name in names] == [text.strip().casefold() for text in first]
     if len(first) != len(names):
         fields = plural(len(first), "field")
-        rule = f"{path} has {fields} in its first line, and these are {plural(len(names), 'name')}"
-        but = "" if may_lack is None else f"; {may_lack} may be left out"
+        rule = f"{path} has {fields} in its first line, but these are {plural(len(names), 'name')}"
+        but = "" if may_lack is None else f"; {may_lack} may be omitted"
         remedy = (
-            f"each field needs a name, and each name a field, empty if it is not used{but}; its first line is: {line}"
+            f"give one name per field, and an empty name to a field that is not used{but}; its first line is: {line}"
         )
     elif same or (letters and len(letters) == len(numbers)):
         rule = f"the first line of {path} looks like a header: {line}"
-        remedy = "with data.names every line is an example; leave it out, or remove the header from the file"
+        remedy = "with data.names, every line is an example; remove data.names, or remove the header from the file"
     else:
         return
     table_files.stop_at([Fault("data.names", f"[{', '.join(names)}]", rule, remedy)])
@@ -130,8 +130,8 @@ def _hint(table: TextTable) -> str:
     headless = table.headed and any(map(is_number, fields))
     blank = " " in (mark, table.dialect.delimiter.replace(WHITESPACE, " "))
     if headless and blank and adjacency.looks_like(table.path):
-        return "its lines look like users with all their items: choose data=adjacency"
+        return "each line looks like a user with all its items: choose data=adjacency"
     if mark is not None:
-        names = ", and, as it seems to have no header, data.names=[…]" if headless else ""
-        return f"its first line is one field: {excerpt(first)}; perhaps data.delimiter={_DELIMITERS[mark]}{names}"
+        names = ", and, because it seems to have no header, data.names=[…]" if headless else ""
+        return f"its first line is a single field: {excerpt(first)}; perhaps data.delimiter={_DELIMITERS[mark]}{names}"
     return "its first line looks like data; if it has no header, name its columns: data.names=[…]" if headless else ""

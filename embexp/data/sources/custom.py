@@ -55,8 +55,8 @@ class CustomSource(ColumnarSource):
 
     def column_names(self) -> Never:
         """Raises ConfigError: only calling the function would show them."""
-        rule = "the columns of your own source are known once it was read, so that a pattern can't match them"
-        raise ConfigError([Fault("data", self.function, rule, "write the names")])
+        rule = "the columns of your own source are known only after it is read, so a pattern can't match them"
+        raise ConfigError([Fault("data", self.function, rule, "write out the names")])
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the columns that the function returned."""
@@ -108,7 +108,7 @@ def _write(function: NamedFunction, file: Path, out: Path) -> str:
                 writer = pq.ParquetWriter(out, table.schema)
                 sha.update(str(table.schema.remove_metadata()).encode())
             elif table.schema != writer.schema:
-                raise function.fault(f"its parts for {file} have different columns, or types of columns")
+                raise function.fault(f"its parts for {file} differ in their columns or in the types of columns")
             writer.write_table(table)
             for batch in table.to_batches():
                 sha.update(batch.serialize())

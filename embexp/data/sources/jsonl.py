@@ -64,7 +64,9 @@ class Found:
     @property
     def unread(self) -> str:
         """What they are, if they can't be read; or ""."""
-        return "lists of lists or objects, or values that are objects in some rows" if "other" in self.kinds else ""
+        return (
+            "lists of lists or objects, or values that are objects only in some rows" if "other" in self.kinds else ""
+        )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from embexp.errors import Fault
 from embexp.specs.data import RecBole
 from embexp.system import compressed
 
-_REMEDY = ": write it in UTF-8, as `iconv -f latin1 -t utf-8 OLD > NEW` does"
+_REMEDY = ": convert it to UTF-8, for example with `iconv -f latin1 -t utf-8 OLD > NEW`"
 _DIALECTS = tuple(
     Dialect(delimiter, quoted=delimiter == ",", remedy=_REMEDY) for delimiter in ("\t", ",", ";", WHITESPACE)
 )
@@ -96,7 +96,7 @@ def _joined(inter: Path, wanted: Sequence[Wanted]) -> tuple[Files, list[Fault]]:
         if key is None or key not in main.names or key in main.lists:
             raise table_files.unreadable(
                 beside,
-                f"its first token column, {key!r}, must be a token column of {inter.name} too, to join by",
+                f"its first token column, {key!r}, must also be a token column of {inter.name}, to join the files",
             )
         side_of |= dict.fromkeys(taken, len(sides))
         sides.append(Side(table, key))
@@ -115,7 +115,7 @@ def _beside(inter: Path, suffix: str) -> Path | None:
     found = [path for path in map(inter.with_name, names) if path.exists()]
     if len(found) > 1:
         raise table_files.unreadable(
-            inter.parent, f"the folder must hold {found[0].name} or {found[1].name}, and has both"
+            inter.parent, f"the folder must hold {found[0].name} or {found[1].name}, but it has both"
         )
     return found[0] if found else None
 
@@ -154,12 +154,12 @@ def _header(path: Path) -> tuple[Dialect, list[str]]:
             return dialect, header
     header = max(headers.values(), key=len)
     wrong = next((field for field in header if not _is_typed(field)), header[0])
-    remedy = "of each column write the type behind its name, such as user_id:token; numbers and times are float"
+    remedy = "after the name of each column, write its type, such as user_id:token; numbers and times are float"
     if header[0].startswith("#"):
         wrong = header[0]
-        remedy = "remove the # in front, which NumPy's savetxt writes, and separate the rows as the header is"
+        remedy = "remove the leading #, which NumPy's savetxt writes, and use the same separator in rows and header"
     elif not any(":" in field for field in header):
-        remedy += f", or name the file {Path(path.name).with_suffix('.tsv')} to read it as data=csv"
+        remedy += f", or rename the file to {Path(path.name).with_suffix('.tsv')} and read it with data=csv"
     rule = f"line 1: found {wrong!r}, expected name:type with a type among {', '.join(TYPES)}"
     raise table_files.unreadable(path, rule, remedy)
 

@@ -191,8 +191,8 @@ class Source(ABC):
             VocabularyError: a value is unknown and its vocabulary has no OOV row.
         """
         raise DataError(
-            f"a run with data={self.data.kind} reads files only, not data in memory: write it to a file of that form,"
-            " and give its path"
+            f"a run with data={self.data.kind} reads only files, not data in memory: write it to a file of that "
+            f"form and give its path"
         )
 
     def wanted_names(self, columns: Columns) -> Collection[str]:
@@ -205,8 +205,8 @@ class Source(ABC):
         Raises:
             ConfigError: the files can't be read, or the source has no columns with names of the user's.
         """
-        rule = "only files with columns, such as those of data=csv, have names that a pattern may match"
-        raise ConfigError([Fault("data", "without columns", rule, "write the names")])
+        rule = "a pattern can match only columns of files with columns, such as those of data=csv"
+        raise ConfigError([Fault("data", "without columns", rule, "write out the names")])
 
     def read_columns(self, path: Path, names: Sequence[str]) -> dict[str, list[str]]:
         """Columns of another file of the same form, as text, with a value for each example; a missing one is "".

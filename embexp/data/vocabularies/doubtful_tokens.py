@@ -78,7 +78,7 @@ def _of_alike(found: Alike, columns: Sequence[str]) -> Doubt:
     remedy = f"if they mean the same, set {found.setting()}{found.caution}, else data.normalize=[]"
     what = (
         f"{found.count:,} of {found.tokens:,} values differ from another one only by {found.differences}, such"
-        f" as {second} and {first}, and have rows of their own"
+        f" as {second} and {first}, but have separate rows"
     )
     return Doubt(DoubtKind.ALIKE, columns, what, remedy)
 

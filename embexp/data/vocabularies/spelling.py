@@ -21,7 +21,7 @@ from embexp.specs.vocabularies import WHOLE_NUMBER, Step, normalized_text
 _ASCII_SPACE = " \t\n\v\f\r\x1c\x1d\x1e\x1f"
 _EVERY = tuple(Step)
 WORDS = {
-    Step.STRIP: "blanks at their ends",
+    Step.STRIP: "spaces at their ends",
     Step.LOWER: "case",
     Step.NFC: "Unicode form",
     Step.NUMBER: "how a number is written",

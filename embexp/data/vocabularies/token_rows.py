@@ -220,7 +220,7 @@ def write(
             for number, bucket in enumerate(buckets.values(), len(layout.ids)):
                 vocabulary = vocabularies[bucket.table]
                 if not isinstance(vocabulary, BucketVocabulary):
-                    rule = "is not one of buckets: it is that of another run, put the one back that the run has written"
+                    rule = "is not one of buckets, so it belongs to another run; restore the one that the run wrote"
                     raise DataError(f"the vocabulary of table {bucket.table!r} {rule}")
                 block[:, number] = vocabulary.rows_of(numbers[start:stop, layout.bucketed.index(bucket.column)])
             yield block
@@ -254,8 +254,8 @@ def _unknown(
     found = repr(token) if token else "a missing value"
     return VocabularyError(
         f"{layout.place(example)}: {found} in column {column!r} is not in the vocabulary of table {table!r} "
-        f"({distinct} distinct unknown values in this column); a vocabulary holds what the training split holds, "
-        "as far as data.vocabulary allows: set data.vocabulary.unknown=oov to give unknown values the OOV row"
+        f"({distinct} distinct unknown values in this column); a vocabulary holds the values of the training "
+        f"split that data.vocabulary allows; set data.vocabulary.unknown=oov to give unknown values the OOV row"
     )
 
 

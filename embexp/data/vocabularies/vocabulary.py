@@ -148,8 +148,9 @@ class Vocabulary(ABC):
         found = Vocabulary.read(stem)
         if found.size > rows or (exactly and found.size < rows and not isinstance(found, IdentityVocabulary)):
             raise DataError(
-                f"{stem}: found a vocabulary of {found.size:,} rows, expected {rows:,}, those of the table {stem.name}:"
-                " the file was changed, or is that of another run; put the one back with which the run was trained"
+                f"{stem}: found a vocabulary of {found.size:,} rows, expected {rows:,}, those of table "
+                f"{stem.name}: the file was changed, or it belongs to another run; restore the one that the run "
+                f"was trained with"
             )
         return found
 

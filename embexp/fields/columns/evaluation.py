@@ -104,7 +104,7 @@ class LabelEvaluator(Evaluator):
         groups, by = None, self._grouped_by
         if by is not None:
             if by in examples.lists:
-                rule = "groups are values of a column with one value for each example, and this one has several"
+                rule = "groups must come from a column with one value per example, but this one has several"
                 raise ConfigError([Fault("metrics.grouped_auc.by", repr(by), rule, "name another column")])
             groups = examples.column(by, rows)
         weights = examples.example_weights

@@ -61,7 +61,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike, measures: Measure
     y, z = checked(task, labels, logits)
     weights = measures.weights
     if weights is not None and not weights.any():
-        raise DataError(f"the weights of all {len(weights):,} examples are 0: nothing counts")
+        raise DataError(f"the weights of all {len(weights):,} examples are 0, so no example counts")
     return metric_specs.computed(task, "value", y, z, weights, listed=measures.listed, grouped=measures.groups)
 
 

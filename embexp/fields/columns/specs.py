@@ -52,7 +52,7 @@ class DLRM(DenseModel):
         yield from vector_faults("dlrm", shapes)
         if len(shapes) + bool(dense_width) < 2:
             rule = "it needs two vectors that interact: two features, or one feature and dense features"
-            yield Fault("model", "dlrm of a single vector", rule, "add a feature, or take model=mlp")
+            yield Fault("model", "dlrm with a single vector", rule, "add a feature, or choose model=mlp")
 
     def inert(self, spec: RunSpec) -> Iterator[str]:
         """The bottom MLP without dense features."""
@@ -73,12 +73,12 @@ class Factorization(DenseModel):
         vectors = {name: shape for name, shape in shapes.items() if name not in self.biases}
         yield from sequence_faults(self.kind, vectors)
         if not vectors or len(vectors) + dense_width < 2:
-            found = f"{self.kind} of a single vector" if vectors else f"{self.kind} without vectors"
+            found = f"{self.kind} with a single vector" if vectors else f"{self.kind} without vectors"
             rule = "it needs two vectors that interact: two features, or one feature and dense features; not biases"
-            yield Fault("model", found, rule, "add a feature, or take model=mlp")
+            yield Fault("model", found, rule, "add a feature, or choose model=mlp")
         if classes and self.biases:
-            rule = "a bias is one number, and task classification needs one for each class"
-            remedy = "leave them out: first-order weights are then linear in the vectors"
+            rule = "a bias is one number, but task classification needs one per class"
+            remedy = "remove them; first-order weights are then linear in the vectors"
             yield Fault("model.biases", listed(dict.fromkeys(self.biases)), rule, remedy)
 
 
@@ -166,8 +166,8 @@ class Dot(DenseModel):
         yield from vector_faults("dot", {name: shapes[name] for name in (*self.left, *self.right) if name in shapes})
         yield from bias_faults("model.biases", self.biases, shapes)
         yield from unused_features("dot", named, shapes)
-        yield from dense_faults("dot", dense_width, "remove them, or take model=mlp or model=dlrm")
+        yield from dense_faults("dot", dense_width, "remove them, or choose model=mlp or model=dlrm")
         if classes:
-            rule = "a product of two vectors is one number, and task classification needs one for each class"
-            remedy = "take model=mlp, model=bag_of_words or model=text_cnn, or another task"
+            rule = "a product of two vectors is one number, but task classification needs one per class"
+            remedy = "choose model=mlp, model=bag_of_words or model=text_cnn, or another task"
             yield Fault("model", "dot", rule, remedy)

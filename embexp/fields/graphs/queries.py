@@ -190,8 +190,8 @@ def divided(lines: Lines, order: Sequence[int], split: GraphSplit) -> Lines:
     for name, share in (("validation", split.validation), ("test", split.test)):
         if share and not len(parts[name]):
             raise DataError(
-                f"{file}: found no triple for {name} whose entities and relation other triples have, too; expected a"
-                f" larger graph, or data.split.{name}=0"
+                f"{file}: found no triple for {name} whose entities and relation also occur in other triples; "
+                f"use a larger graph, or set data.split.{name}=0"
             )
     trains = np.setdiff1d(np.arange(count), drawn)
     ranges = {"train": trains, **parts}
@@ -211,8 +211,8 @@ def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Pat
     )
     if touched[:training].all():
         raise DataError(
-            f"{path}: every training triple has to do with the entities that count as new; take a smaller share of them"
-            f" than {settings.share:g}, or another seed"
+            f"{path}: every training triple contains an entity that counts as new; set a share smaller than "
+            f"{settings.share:g}, or another seed"
         )
     if settings.train is not TrainedTriples.KNOWN:
         with ArrayWriter(folder / NEW, np.bool_) as writer:
@@ -271,8 +271,8 @@ def _with_inverses(relations: TokenVocabulary, path: Path) -> TokenVocabulary:
     inverses = [INVERSE_OF.format(name) for name in names]
     if both := sorted(set(names) & set(inverses)):
         raise DataError(
-            f"{path}: found the relation {both[0]!r}, which is how the inverse of another would be called; "
-            "rename it, or set data.reciprocal=false"
+            f"{path}: found the relation {both[0]!r}, which is also the name of another relation's inverse; "
+            f"rename it, or set data.reciprocal=false"
         )
     tokens = [token for pair in zip(names, inverses, strict=True) for token in pair]
     return TokenVocabulary(pa.array(tokens, pa.large_string()), np.repeat(relations.known_frequencies, 2), oov=False)
@@ -353,7 +353,7 @@ def _normalized(lines: Lines, steps: Steps) -> Lines:
     names = (normalized_text(token, steps) for token in lines.tokens)
     code_of: np.ndarray = np.array([codes.setdefault(name, len(codes)) for name in names], np.int32)
     if "" in codes:
-        raise DataError(f"{next(iter(lines.files))}: found a name that is nothing but white space, expected a name")
+        raise DataError(f"{next(iter(lines.files))}: found a name that is only whitespace, expected a name")
     return Lines(lines.files, code_of[lines.fields], list(codes))
 
 
@@ -367,8 +367,8 @@ def fields_of(lines: Lines, columns: Sequence[Place] | None) -> tuple[int, int, 
     if _is_header(lines.fields, first):
         names = ", ".join(excerpt(lines.tokens[code]) for code in first[0])
         raise DataError(
-            f"{next(iter(lines.files))}: found {names} in the first line and in no other, expected a triple; if it is a"
-            " header line, let it name head, relation and tail, or remove it; if it is a triple, move it further down"
+            f"{next(iter(lines.files))}: found {names} only in the first line, expected a triple; if the line "
+            f"is a header, change it to head, relation and tail, or remove it; if it is a triple, move it further down"
         )
     if columns is None:
         return _inferred_fields(lines)
@@ -392,8 +392,8 @@ def _inferred_fields(lines: Lines) -> tuple[int, int, int]:
     if shared.count(best) > 1:
         first = next(iter(lines.files))
         raise DataError(
-            f"{first}: can't tell which field is the relation, as no two of the three share more values than others do;"
-            " set data.columns, such as [head,relation,tail]"
+            f"{first}: can't tell which field is the relation, because no two of the three fields stand out by "
+            f"sharing values; set data.columns, such as [head,relation,tail]"
         )
     return orders[shared.index(best)]
 

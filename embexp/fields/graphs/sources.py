@@ -59,12 +59,12 @@ class TripleSource(Source):
             if (found.named or found.ordered) and self.data.columns is not None:
                 value = f"[{', '.join(self.data.columns)}]"
                 numbered = "the folder holds numbered triples, whose lines are head, tail and relation"
-                rule = numbered if found.named else "the form, or the header line, of the files says what each field is"
+                rule = numbered if found.named else "the files' form or header line already says what each field is"
                 faults.append(Fault("data.columns", value, rule, "set data.columns=null"))
             if len(found.splits) > 1 and self.data.split != GraphSplit():
                 value = ", ".join(f"{name}: {setting}" for name, setting in self.data.split)
-                rule = "the folder's files are the splits: only a graph in one file is divided"
-                faults.append(Fault("data.split", value, rule, "leave it out, or name a file"))
+                rule = "the folder's files are the splits: only a graph in a single file is divided"
+                faults.append(Fault("data.split", value, rule, "remove it, or name a file"))
             names = found.names
             for file in found.splits:
                 for _ in itertools.islice(lines_of(file, names), HEAD_LINES):
@@ -139,8 +139,8 @@ class TripleSource(Source):
         )
         if not len(divided["train"]):
             raise DataError(
-                f"{self.data.path}: no training triple has to do with the entities that count as new; take a larger"
-                f" share of them than {new.share:g}, or another seed"
+                f"{self.data.path}: no training triple contains an entity that counts as new; set a share "
+                f"larger than {new.share:g}, or another seed"
             )
         splits.rewrite(divided, folder)
         return {"parts": list(divided)}

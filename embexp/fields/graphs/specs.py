@@ -88,16 +88,19 @@ class KnowledgeGraph(DenseModel):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task other than ranking, and what does not go with the prediction of relations."""
         if spec.task != "ranking":
-            rule = f"it scores the candidates of queries, and task {spec.task} has none"
+            rule = f"it scores the candidates of queries, but task {spec.task} has none"
             yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=knowledge_graph")
         if self.relation_prediction:
             yield from where_known(self._of_all_positives(spec, scope))
 
     def _of_all_positives(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         if isinstance(spec.data, Triples) and spec.data.positives is Positives.ALL:
-            rule = "it predicts the relation between source and answer, and with data.positives=all a query has several"
+            rule = (
+                "it predicts the relation between source and answer, but with data.positives=all a query has "
+                "several answers"
+            )
             path, value = f"{scope.path}.relation_prediction", f"{self.relation_prediction:g}"
-            yield Fault(path, value, rule, "set data.positives=one, or leave it 0")
+            yield Fault(path, value, rule, "set data.positives=one, or leave it at 0")
 
     def input_shapes(self, shapes: Shapes) -> Shapes:
         """With any number of candidates."""
@@ -117,14 +120,14 @@ class KnowledgeGraph(DenseModel):
             return
         for name in shapes:
             if name not in required:
-                rule = f"every feature must be used, and {self.kind} uses only {', '.join(required)}"
+                rule = f"every feature must be used, but {self.kind} uses only {', '.join(required)}"
                 yield Fault(f"features.{name}", "unused", rule, "remove the feature")
         vectors = {name: shapes[name] for name in required if name in shapes}
         yield from vector_faults(self.kind, vectors)
         odd = {name: shape[-1] for name, shape in vectors.items() if shape[-1] is None or shape[-1] % 2}
         if self.complex_valued and odd:
             found = ", ".join(f"{name} {dim}" for name, dim in odd.items())
-            rule = f"a complex number is two of a row's numbers, so dims must be even, but there is {found}"
+            rule = f"a complex number takes two numbers of a row, so dims must be even, but there is {found}"
             yield Fault("model", self.kind, rule, "set an even dim for its table")
 
     def inert(self, spec: RunSpec) -> Iterator[str]:
@@ -197,7 +200,7 @@ class Positives(StrEnum):
     """All tails of training triples with the same source and relation, which are one query (KvsAll)."""
 
 
-_EACH_PLACE = different("head, relation and tail must each be named once")
+_EACH_PLACE = different("head, relation and tail must each occur once")
 
 
 class TrainedTriples(StrEnum):
@@ -291,12 +294,12 @@ class Triples(Source):
         if self.positives is Positives.ONE:
             return
         if self.negatives is not None:
-            rule = f"all positives of a query are compared with all entities, and data.negatives is {self.negatives}"
-            remedy = "set data.negatives=null, or data.positives=one"
+            rule = f"all positives of a query are compared with all entities, but data.negatives is {self.negatives}"
+            remedy = "set data.negatives=null or data.positives=one"
             yield Fault("data.positives", repr(str(self.positives)), rule, remedy)
         if spec.strategy.own_memory:
-            rule = f"queries have different numbers of positives, and strategy {spec.strategy.kind} takes equal shapes"
-            remedy = "set data.positives=one, or strategy=cpu"
+            rule = f"queries have different numbers of positives, but strategy {spec.strategy.kind} needs equal shapes"
+            remedy = "set data.positives=one or strategy=cpu"
             yield CombinationFault("data.positives", repr(str(self.positives)), rule, remedy)
 
     def _shared(self, spec: RunSpec) -> Iterator[Fault]:
@@ -308,8 +311,8 @@ class Triples(Source):
             yield Fault(path, value, rule, "set data.negatives to a number, such as 2048")
         model = spec.model
         if isinstance(model, KnowledgeGraph) and model.by_distance:
-            rule = f"shared negatives are scored by one matrix product, and model {model.kind} computes distances"
-            yield Fault(path, value, rule, "set data.shared_negatives=false, or model=complex")
+            rule = f"shared negatives are scored by one matrix product, but model {model.kind} computes distances"
+            yield Fault(path, value, rule, "set data.shared_negatives=false or model=complex")
         if isinstance(model, KnowledgeGraph) and (model.loss is not RankingLoss.SOFTMAX or model.label_smoothing):
             rule = "the shares with which entities are drawn correct a softmax, without label smoothing"
             yield Fault(
@@ -318,9 +321,10 @@ class Triples(Source):
         replicas = spec.strategy.replica_count
         if replicas is None or replicas > 1:
             rule = (
-                f"a batch has one set of negatives, and the replicas of strategy {spec.strategy.kind} share the batch"
+                f"a batch has a single set of negatives, but the replicas of strategy {spec.strategy.kind} "
+                f"share the batch"
             )
-            yield CombinationFault(path, value, rule, "set data.shared_negatives=false, or strategy=cpu")
+            yield CombinationFault(path, value, rule, "set data.shared_negatives=false or strategy=cpu")
 
 
 def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
@@ -329,7 +333,7 @@ def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
     def renamed(name: str) -> Iterator[Fault]:
         column = spec.features[name].column
         if name in what and column not in (None, name):
-            rule = "models of knowledge graphs identify the columns of queries by the names of features"
+            rule = "models of knowledge graphs identify the columns of queries by feature name"
             yield Fault(f"features.{name}.column", repr(column), rule, "leave it null")
 
     def mixed(name: str) -> Iterator[Fault]:
@@ -395,11 +399,11 @@ class NewEntitiesStudy(StudyChoice):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Data without entities, and settings that the study sets."""
         if known_or(False, lambda: not isinstance(spec.data, Triples)):
-            rule = f"it needs the entities of a knowledge graph, and the data is of kind {spec.data.kind}"
+            rule = f"it needs the entities of a knowledge graph, but the data is of kind {spec.data.kind}"
             yield Fault(scope.path, self.kind, rule, "choose data=triples, or study=none")
             return
-        values = "the grown run starts from the values of the base run, and the other runs from initial values"
-        policies = "the grown run freezes the rows of the base run, and the other runs train all rows"
+        values = "the study sets it: the grown run starts from the base run, the other runs from initial values"
+        policies = "the study sets it: the grown run freezes the rows of the base run, the other runs train all rows"
         yield from where_known(
             _new_entities(spec),
             set_by_study(spec, "pretrained", NoPretrained, values),

@@ -177,7 +177,7 @@ RANKING = Ranking(
 
 def _nothing_to_rank(spec: RunSpec) -> Iterator[Fault]:
     if spec.data.kind != "triples":
-        rule = f"only queries of a knowledge graph have candidates to rank, and the data is of kind {spec.data.kind}"
+        rule = f"only queries of a knowledge graph have candidates to rank, but the data is of kind {spec.data.kind}"
         yield Fault("task", "'ranking'", rule, "choose data=triples, or another task")
 
 
@@ -192,12 +192,12 @@ def _no_scores(spec: RunSpec) -> Iterator[Fault]:
 
 def _adapter(spec: RunSpec, name: str) -> Iterator[Fault]:
     if (adapter := spec.tables[name].adapter) is not None:
-        rule = f"model {spec.model.kind} scores rows of entities as they are, many at a time"
+        rule = f"model {spec.model.kind} scores the rows of entities themselves, many at a time"
         yield CombinationFault(f"tables.{name}.adapter", f"dim {adapter.dim}", rule, "leave it null")
 
 
 def _history(spec: RunSpec, name: str) -> Iterator[Fault]:
     if (user := spec.features[name].history_of) is not None:
-        rule = "the examples of task ranking are triples, and have no users"
+        rule = "the examples of task ranking are triples, which have no users"
         remedy = "remove the feature, or predict labels"
         yield CombinationFault(f"features.{name}.history_of", repr(user), rule, remedy)

@@ -86,13 +86,13 @@ def _names(path: Path) -> list[str]:
         if (number := int(rest[0])) >= count:
             raise DataError(f"{place}: found the number {number:,}, expected one below {count:,}, as line 1 says")
         if number in names:
-            raise DataError(f"{place}: found the number {number:,} again, expected another for each name")
+            raise DataError(f"{place}: found the number {number:,} again, expected a unique one for each name")
         names[number] = name
     _check_count(path, len(names), count, "name")
     if len(set(names.values())) < count:
         seen: set[str] = set()
         twice = next(name for name in names.values() if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise DataError(f"{path}: found the name {excerpt(twice)} twice, expected another for each number")
+        raise DataError(f"{path}: found the name {excerpt(twice)} twice, expected a unique one for each number")
     return [names[number] for number in range(count)]
 
 
@@ -215,7 +215,7 @@ def files_of(path: Path) -> GraphFiles:
     """
     if path.is_file():
         if (form := compressed.form_of(path)) not in _SUFFIXES:
-            ends = f"a file of triples ends in {', '.join(_SUFFIXES)}, and this one in {form or 'nothing'}"
+            ends = f"a file of triples must end in {', '.join(_SUFFIXES)}, but this one ends in {form or 'nothing'}"
             raise unreadable(path, ends, _CONVERSION if form in _OTHER_RDF else "")
         stem = path.name.partition(".")[0]
         if others := [one for one in SPLITS if stem in SPLITS and one != stem and _there(path.parent, one)]:
@@ -223,7 +223,7 @@ def files_of(path: Path) -> GraphFiles:
             raise unreadable(path, rule, "name the folder, or rename the file to divide it alone")
         return _checked(GraphFiles((path,)))
     if not path.is_dir():
-        rule = "a graph is a folder with the files train, valid and test, or a file of triples"
+        rule = "a graph must be a folder with the files train, valid and test, or a file of triples"
         raise unreadable(path, rule if path.exists() else "there is no such file or folder", looked(path))
     numbered = [f"{split}{NUMBERED}" for split in SPLITS]
     if any(_there(path, stem) for stem in SPLITS) or not any(_there(path, stem) for stem in numbered):
@@ -242,8 +242,10 @@ def _checked(files: GraphFiles) -> GraphFiles:
     ordered = {form.ordered for form in forms.values()}
     if len(ordered) > 1:
         some, others = ([file for file, form in forms.items() if form.ordered is kind] for kind in (True, False))
-        rule = f"{some[0].name} says which field is the relation, and {others[0].name} does not"
-        raise unreadable(others[0].parent, rule, "give all files a header line such as head,relation,tail, or none")
+        rule = f"{some[0].name} says which field is the relation, but {others[0].name} does not"
+        raise unreadable(
+            others[0].parent, rule, "give all files a header line such as head,relation,tail, or give none of them one"
+        )
     return replace(files, ordered=ordered == {True})
 
 
@@ -275,7 +277,7 @@ def _files(folder: Path, stems: Sequence[str]) -> tuple[Path, ...]:
         if len(found) != 1:
             *some, last = _suffixes(stem)
             names = f"{stem}{', '.join(some)} or {last}"
-            rule = f"the folder needs {names}, and has {'several' if found else 'none'}"
+            rule = f"the folder needs {names}, but has {'several' if found else 'none'}"
             faults.append(Fault("data.path", repr(str(folder)), rule))
     stop_at(faults)
     return tuple(found for [found] in there.values())

@@ -52,14 +52,14 @@ def main(arguments: Sequence[str]) -> int:
     if not options.count.isdecimal() or not int(options.count):
         raise CommandLineError(f"--count {options.count}: it must be a whole number of at least 1")
     if options.content is None and options.only_new:
-        raise CommandLineError("--only-new: new items are listed by their content: give --content FILE")
+        raise CommandLineError("--only-new: new items can be listed only by their content: add --content FILE")
     if options.content is not None and not Path(options.content).exists():
         raise CommandLineError(f"--content {options.content}: there is no such file or folder")
     out = output_of(options, "recommend", options.users, options.history, options.content)
     users = options.user + ([] if options.users is None else _users(Path(options.users)))
     given = {"--user or --users": users, "--items": options.items, "--history": options.history}
     if len(named := [name for name, value in given.items() if value]) > 1:
-        raise CommandLineError(f"{' and '.join(named)}: they are different users: give one of them")
+        raise CommandLineError(f"{' and '.join(named)}: these name different users: give only one of them")
     if options.history is not None and not Path(options.history).exists():
         raise CommandLineError(f"--history {options.history}: there is no such file or folder")
     histories: dict[str, list[str]] | None = (

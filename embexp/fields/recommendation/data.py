@@ -175,7 +175,7 @@ def interactions(
     known = rows >= special[item]
     catalogue = Catalogue(rows[known], train[first[known]], counts[known])
     if catalogue.size < 2:
-        raise DataError(f"{catalogue.size} items of the training split are known; a recommendation needs two or more")
+        raise DataError(f"{catalogue.size} items are in the training split; a recommendation needs at least two")
     return Interactions(user, item, frozenset(item_columns), catalogue, (special[user], special[item]))
 
 

@@ -39,36 +39,39 @@ def recommend(
     only_new: bool = False,
     progress: Progress = quiet,
 ) -> dict[str, list[tuple[str, float]]]:
-    """The best items for users of the run's own data, or new ones, of task recommendation.
+    """The best items for users of the run's own data or for new users; for task recommendation.
 
     Args:
-        users: their names; None: all users of the training split. Their features are those of their last example.
-        count: items of each list; a user who has seen nearly everything gets fewer.
-        histories: items of users by name, who are taken for new ones; see `recommending.vectors_of_new_users`. A user
-            none of whose items the run knows gets an empty list.
-        unknown: gets the items of `histories` that the run does not know, and how many of the users have each.
-        include_seen: list items too that the user has in any split of that data, or in `histories`.
-        content: file of vectors of the content of items, with their ids, to list those that the run does not know,
-            as `study=new_items` measures it; None: no new items.
-        only_new: list nothing but new items.
-        progress: called with stages, and how much of each is done.
+        users: names of users; None: all users of the training split. Their features come from their last example.
+        count: number of items per list; a user who has seen nearly everything gets fewer.
+        histories: items by user name; these users are treated as new, see `recommending.vectors_of_new_users`. If the
+            run knows none of a user's items, the list is empty.
+        unknown: is filled with the items of `histories` that the run does not know, and the number of users that have
+            each.
+        include_seen: whether to list items that the user already has in any split of that data or in `histories`.
+        content: a file with content vectors of items and their ids, to list items that the run does not know, as
+            `study=new_items` measures; None: no new items.
+        only_new: whether to list only new items.
+        progress: called with each stage and the fraction of it that is done.
 
     Returns:
-        By user the items and their scores, the best first; equal ones by rising row.
+        By user, items and scores, the best first; ties are ordered by row.
 
     Raises:
-        RunError: the task is another.
+        RunError: the task is not recommendation.
         UsageError: `count` is less than 1, `only_new` has no `content`, or `users` and `histories` are both given.
-        VocabularyError: a user is unknown, or nobody of `histories` has a known item.
-        DataError: `content` is no file of vectors, or has none of known items, or of new ones; or the run's own
-            data have changed.
+        VocabularyError: a user is unknown, or no user of `histories` has a known item.
+        DataError: `content` is not a file of vectors, or lacks vectors of known or new items; or the run's own data has
+            changed.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UsageError(f"Run.recommend: count must be a whole number of at least 1, not {count!r}")
     if only_new and content is None:
-        raise UsageError("Run.recommend: only_new lists items by their content, and content is None")
+        raise UsageError("Run.recommend: only_new lists items by their content, but content is None")
     if users is not None and histories is not None:
-        raise UsageError("Run.recommend: users are of the run's data, and those of histories are not: give one")
+        raise UsageError(
+            "Run.recommend: users are in the run's data, but those of histories are not: give only one of them"
+        )
     if histories is None:
         names, known = users, vectors(run, users, progress=progress)
     else:
@@ -88,16 +91,16 @@ def recommend(
 
 
 def vectors(run: Run, users: Sequence[str] | None = None, *, progress: Progress = quiet) -> Vectors:
-    """Vectors of users and items of the run's own data, for task recommendation: products are scores.
+    """Vectors of users and items of the run's own data, for task recommendation. Their dot products are the scores.
 
     Args:
         users: see `recommend`.
-        progress: called with stages, and how much of each is done.
+        progress: called with each stage and the fraction of it that is done.
 
     Raises:
-        RunError: the task is another.
+        RunError: the task is not recommendation.
         VocabularyError: a user is unknown.
-        DataError: the run's own data have changed.
+        DataError: the run's own data has changed.
     """
     recommender(run)
     evaluator, own = _evaluator(run), read_recorded_data(run.folder, run.spec, progress)
@@ -121,7 +124,7 @@ def write_sides(run: Run, directory: Path, out: Path, progress: Progress) -> Wri
 
     Raises:
         DivergedError: a vector is not finite.
-        RunError: the task is another.
+        RunError: the task is not recommendation.
         DataError: a token has a line end.
     """
     return _written(vectors(run, progress=progress), directory, out, progress)

@@ -153,8 +153,8 @@ def compute_vectors(
         unknown = [user for user, row in zip(users, who, strict=True) if row < known.first]
         if unknown:
             raise VocabularyError(
-                f"{summarize_names([repr(user) for user in unknown])}: not in the training split of the run, so it"
-                " has learned nothing of them"
+                f"{summarize_names([repr(user) for user in unknown])}: not in the training split of the run, so "
+                f"it has learned nothing about them"
             )
         who = np.unique(who)
     place = np.minimum(np.searchsorted(everyone, who), len(everyone) - 1)
@@ -171,8 +171,8 @@ def recommender(run: Run) -> Recommender:
     """The model of a run of task recommendation; raises RunError if the task is another."""
     if not isinstance(run.spec.model, Recommender):
         raise RunError(
-            f"{run.folder.path}: task {run.spec.task} gives users and items no vectors; those, recommend and"
-            " indexes are for task recommendation"
+            f"{run.folder.path}: task {run.spec.task} gives users and items no vectors; vectors, recommend and "
+            f"indexes need task recommendation"
         )
     return run.spec.model
 
@@ -293,7 +293,7 @@ def read_content(
     """
     source = open_vectors(Path(path), cache=cache, progress=progress)
     if source.tokens is None:
-        raise DataError(f"{setting}: {path} has no tokens: put the ids of items into NAME.tokens.txt")
+        raise DataError(f"{setting}: {path} has no tokens: put the item ids into NAME.tokens.txt")
     others, least = new, _LEAST
     if others is None:
         old = set(known)
@@ -307,7 +307,7 @@ def read_content(
             among = f" of {len(items):,}" if items else ""
             raise DataError(
                 f"{setting}: {path} has vectors of {has.sum():,}{among} {kind} items, and {('one', 'two')[wanted - 1]}"
-                f" {'is' if wanted == 1 else 'are'} needed: its tokens, such as {some}, must be the ids of items"
+                f" {'is' if wanted == 1 else 'are'} needed: its tokens, such as {some}, must be item ids"
             )
         parts.append((has, np.asarray(read[places[has]], np.float32)))
     (of_known, of_new), names = parts, np.asarray(others, object)
@@ -423,7 +423,10 @@ def vectors_of_new_users(
     served = np.unique(who[numbers >= 0])
     if not len(served):
         some = summarize_names([repr(item) for item in missing])
-        raise VocabularyError(f"the run knows no item of these users, so nothing of them: {some or 'they have none'}")
+        raise VocabularyError(
+            f"the run knows none of these users' items, so it can't recommend anything to them: "
+            f"{some or 'they have none'}"
+        )
     lists = lists_of(who, numbers, served, catalogue.size)
     by_model = known.oov and made and {interactions.user, *made} >= {*features}
     by_model = by_model and all(history.column == interactions.item for history in made.values())

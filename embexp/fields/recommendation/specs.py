@@ -90,7 +90,7 @@ class Recommender(DenseModel):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task other than recommendation."""
         if not spec.task.of_interactions:
-            rule = f"it scores items for users, and task {spec.task} predicts something else"
+            rule = f"it scores items for users, but task {spec.task} predicts something else"
             yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=recommendation")
 
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
@@ -105,7 +105,7 @@ class Recommender(DenseModel):
         for name in self.user_features:
             if name in self.item_side:
                 rule = "it is also a feature of the item"
-                yield Fault("model.user_features", repr(name), rule, "leave it to one side")
+                yield Fault("model.user_features", repr(name), rule, "keep it on one side")
         yield from bias_faults("model.item_biases", self.item_biases, shapes)
         yield from unused_features(self.kind, named, shapes)
         yield from dense_faults(self.kind, dense_width, "remove them")
@@ -155,7 +155,7 @@ class RecommendationLoss(Choice):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Another task."""
         if not spec.task.of_interactions:
-            rule = f"it compares items for a user, and the loss of task {spec.task} follows from task and model"
+            rule = f"it compares items for a user, but the loss of task {spec.task} follows from task and model"
             yield Fault(scope.path, self.kind, rule, "choose loss=of_task, or task=recommendation")
 
 
@@ -218,7 +218,7 @@ class CosineContrastive(SharedNegatives):
         """Another task, and scores that are no cosines."""
         yield from super().faults(spec, scope)
         if isinstance(spec.model, Recommender) and not (spec.model.normalize and spec.model.temperature == 1):
-            rule = "it compares cosines, and model.normalize is false or model.temperature is not 1"
+            rule = "it compares cosines, but model.normalize is false or model.temperature is not 1"
             yield Fault(scope.path, self.kind, rule, "set model.normalize=true model.temperature=1")
 
 
@@ -301,7 +301,7 @@ def _own_rows(spec: RunSpec, name: str) -> Iterator[Fault]:
     if name not in spec.features:
         return
     feature = spec.features[name]
-    rule = "it identifies users or items, so each value needs a row of its own"
+    rule = "it identifies users or items, so each value needs its own row"
     if feature.buckets.given:
         yield Fault(f"features.{name}.buckets", "set", rule, "remove them")
     if feature.table in spec.tables and (buckets := spec.tables[feature.table].vocabulary.hash_buckets) is not None:
@@ -315,20 +315,20 @@ def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
     items = {spec.ids_of(name) for name in spec.model.item_side if name in spec.features}
     for name in spec.model.user_features:
         if name in spec.features and spec.ids_of(name) in items:
-            rule = "it is a feature of the user, and a feature of the item reads the same column"
-            yield Fault(f"features.{name}", spec.column_of(name), rule, "leave it to one side")
+            rule = "it is a feature of the user, but a feature of the item reads the same column"
+            yield Fault(f"features.{name}", spec.column_of(name), rule, "keep it on one side")
 
 
 def _several_replicas(spec: RunSpec) -> Iterator[CombinationFault]:
     if spec.strategy.kind not in ("cpu", "gpu", "multi_worker"):
-        rule = "task recommendation compares the items of a batch, which this strategy divides among replicas"
+        rule = "task recommendation compares the items of a batch, but this strategy divides a batch among replicas"
         remedy = "choose strategy=cpu, gpu or multi_worker"
         yield CombinationFault("strategy", spec.strategy.kind, rule, remedy)
 
 
 def _no_estimator(spec: RunSpec) -> Iterator[CombinationFault]:
     if spec.executing_runtime == "estimator":
-        rule = "task recommendation has no estimator"
+        rule = "task recommendation does not support the Estimator"
         yield CombinationFault("runtime", "estimator", rule, "set runtime=session or runtime=function")
 
 
@@ -358,7 +358,7 @@ class NewItemsStudy(StudyChoice):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Another task, nothing new, and settings that the study sets."""
         if known_or(False, lambda: not spec.task.of_interactions):
-            rule = f"it needs users and items, and the task is {spec.task}"
+            rule = f"it needs users and items, but the task is {spec.task}"
             yield Fault(scope.path, self.kind, rule, "choose experiment=recommendation, or study=none")
             return
         yield from where_known(self._nothing_new(scope), _drawn_by_study(spec), no_checkpoint(spec))

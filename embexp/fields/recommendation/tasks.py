@@ -85,6 +85,6 @@ def _shared_rows(spec: RunSpec, name: str) -> Iterator[Fault]:
         return
     for each in (spec.recommendation.user, spec.recommendation.item):
         if each in spec.features and spec.features[each].table == name:
-            rule = f"feature {each} needs a row for each of its values, and hash buckets are shared"
+            rule = f"feature {each} needs a row for each of its values, but hash buckets are shared"
             path = f"tables.{name}.vocabulary.hash_buckets"
-            yield Fault(path, str(buckets), rule, "set it to null, and max_size or min_frequency instead")
+            yield Fault(path, str(buckets), rule, "set it to null, and set max_size or min_frequency instead")

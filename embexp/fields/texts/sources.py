@@ -69,11 +69,11 @@ def described(data: Text | SkipGram) -> Description:
 def user_faults(split: Split) -> list[Fault]:
     """A fault if the split is by users, as texts have none."""
     if split.within is not None:
-        rule = "texts have no users, within whom they could be divided"
+        rule = "texts have no users, so they can't be divided within users"
         return [Fault("data.split.within", str(split.within), rule, "set it to null")]
     if split.kind is not SplitKind.LEAVE_ONE_OUT:
         return []
-    rule = "texts have no users, of each of whom one could be left out"
+    rule = "texts have no users, so leave_one_out can't be used"
     return [Fault("data.split.kind", str(split.kind), rule, "choose random, time or folds")]
 
 
@@ -89,7 +89,7 @@ class TextSource(TokenSource):
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Columns that texts lack, a split by users, and the first text that can't be read."""
-        rule = f"texts have no such column; the one column is {WORDS}"
+        rule = f"texts have no such column; their only column is {WORDS}"
         unknown = unknown_columns(columns, (WORDS,), rule)
         heads = [fault for corpus in self._corpora(self.data.label) for fault in corpus.head_faults()]
         return [*user_faults(self.data.split), *unknown, *heads]
@@ -413,5 +413,5 @@ def write_pairs(
             dense.append(np.empty((len(label), 0)))
             progress("drawing pairs of words", done or None)
     if not ids.rows:
-        raise DataError(f"{corpus.path}: found no two words that stand together in a text")
+        raise DataError(f"{corpus.path}: found no text with two words next to each other")
     Layout(count=ids.rows, ids=list(columns), label=True).write(folder)

@@ -78,7 +78,7 @@ class Texts(DividedData):
 
     def _split_already(self, scope: Scope) -> Iterator[Fault]:
         if self.token_separator is not None and self.words is not Words.LONG:
-            rule = "data.token_separator splits the texts, and their tokens are taken as they are"
+            rule = "with data.token_separator, tokens are taken as they are"
             yield Fault(f"{scope.path}.words", repr(str(self.words)), rule, "remove one of the two")
 
 
@@ -119,7 +119,7 @@ class Text(Texts):
     def _out_of_order(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         for name, feature in spec.features.items():
             if self.ngrams > 1 and feature.max_sequence_length:
-                rule = f"features.{name} is a sequence of words in their order, and n-grams stand behind them"
+                rule = f"features.{name} is a sequence of words in order, but n-grams would come after the words"
                 remedy = f"set data.ngrams=1, or features.{name}.max_sequence_length=0"
                 yield Fault(f"{scope.path}.ngrams", str(self.ngrams), rule, remedy)
 
@@ -157,7 +157,7 @@ class SkipGram(Texts):
 
 def _text_faults(spec: RunSpec) -> Iterator[Fault]:
     if spec.task.labels is Labels.NUMBER:
-        rule = "the labels of data=text are classes, and their numbers have no meaning"
+        rule = "the labels of data=text are classes, whose numbers have no meaning"
         remedy = "set task=classification, or choose data=csv if the labels are numbers"
         yield Fault("task", str(spec.task), rule, remedy)
 
@@ -203,8 +203,8 @@ class TextCNN(DenseModel):
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
         """No sequence of words, and features of more dimensions."""
         if not any(len(shape) == 2 for shape in shapes.values()):
-            rule = "it needs a sequence of words, and every feature here is one vector per example"
-            remedy = "set max_sequence_length of a feature, or take model=bag_of_words"
+            rule = "it needs a sequence of words, but every feature here is one vector per example"
+            remedy = "set max_sequence_length of a feature, or choose model=bag_of_words"
             yield Fault("model", "text_cnn without a sequence", rule, remedy)
         for name, shape in shapes.items():
             if len(shape) > 2:

@@ -74,7 +74,7 @@ CLASSES = {
 """The modules, or packages, that make a class of texts."""
 _MOST = 400  # texts of a class, lest one outnumber the others
 _FEWEST_WORDS = 5
-_REMEDY = ": set data.encoding, such as latin-1, if it is in another encoding"
+_REMEDY = ": if it has another encoding, set data.encoding, such as latin-1"
 _NO_UTF8 = f"found bytes that are not UTF-8, expected text in UTF-8{_REMEDY}"
 _PASSED_OVER = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
 _Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -136,10 +136,10 @@ class Corpus:
             return [self.path]
         folders = sorted(path for path in self.path.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
         if not folders and self.label is not None:
-            raise unreadable(self.path, "a folder of labelled texts holds a folder for each class")
+            raise unreadable(self.path, "a folder of labelled texts must hold one folder per class")
         found = [file for folder in folders or [self.path] for file in sorted(folder.glob("*.txt"))]
         if not found:
-            raise unreadable(self.path, "the folder holds no texts, NAME.txt" + (" in folders" if folders else ""))
+            raise unreadable(self.path, "the folder holds no texts (NAME.txt)" + (" in folders" if folders else ""))
         for file in found:
             if fault := fault_of(file):
                 raise unreadable(file, fault)

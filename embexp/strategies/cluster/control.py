@@ -265,7 +265,7 @@ class Follower:
                 # The main thread ends this process, unless TensorFlow waits for a step that will never be.
                 if not self._ended.wait(_FAREWELL_SECONDS):
                     left = 1 if head.get("failed") else status(head.get("signal"))
-                    _leave("the run has ended in the middle of this worker's work", left)
+                    _leave("the run ended while this worker was still working", left)
                 return
 
 
@@ -276,7 +276,7 @@ def status(number: int | None) -> int:
 
 def _explained(error: Exception, silence: float) -> str:
     """Why a connection has ended, with the seconds of silence if that was it."""
-    return f"nothing was heard of it for {silence:g} seconds" if isinstance(error, SilentError) else str(error)
+    return f"nothing was heard from it for {silence:g} seconds" if isinstance(error, SilentError) else str(error)
 
 
 def _beat(connections: Sequence[Connection], ended: threading.Event, news: Callable[[], dict[str, Any]]) -> None:

@@ -75,8 +75,8 @@ class MultiWorker(Strategy):
         """Starts nothing, see `active`."""
         self.place, self._spec = place, spec
         self.notes = (
-            "strategy multi_worker: TensorFlow's servers listen on all network interfaces of their machines, for"
-            " anybody: keep the ports of the workers closed to others",
+            "strategy multi_worker: TensorFlow's servers listen on all network interfaces and accept any "
+            "client: keep the ports of the workers closed to others",
         )
         self.devices = tuple(f"worker {worker}, CPU:0" for worker in range(spec.workers))
         self._device = f"/job:worker/replica:0/task:{place.worker}/device:CPU:0"
@@ -106,8 +106,8 @@ class MultiWorker(Strategy):
             raise RunError("strategy=multi_worker only trains: plan and measure with strategy=cpu")
         if eager.context()._initialized:
             raise RunError(
-                "TensorFlow is already running in this process, and can't become a worker any more: start the run in a"
-                " new process"
+                "TensorFlow is already running in this process, so it can no longer become a worker: start the "
+                "run in a new process"
             )
         if self.place.worker:
             yield from self._following(run())

@@ -78,7 +78,7 @@ def place(strategy: MultiWorker, environment: Mapping[str, str]) -> Place:
         name = next((each for each in _INDEX if each in environment), None)
         if name is None:
             raise RunError(
-                f"strategy.addresses names {workers} workers, and nothing says which one this is: set"
+                f"strategy.addresses names {workers} workers, but nothing says which one this is: set"
                 f" {WORKER} to its number, from 0 to {workers - 1}, in the environment of each process"
             )
         return _of_list(list(strategy.addresses), _number(environment, name, workers), f"strategy.addresses and {name}")
@@ -96,7 +96,7 @@ def _of_list(addresses: list[str], worker: int, found: str) -> Place:
 def _number(environment: Mapping[str, str], name: str, workers: int) -> int:
     text = environment.get(name, "")
     if not text.isdecimal() or int(text) >= workers:
-        raise RunError(f"{name} is {text!r}, and strategy.workers={workers} has workers 0 to {workers - 1}")
+        raise RunError(f"{name} is {text!r}, but strategy.workers={workers} has workers 0 to {workers - 1}")
     return int(text)
 
 
@@ -114,22 +114,22 @@ def _of_tf_config(text: str, workers: int) -> Place:
         ) from None
     if kind not in ("chief", "worker") or not kinds <= {"chief", "worker"}:
         raise RunError(
-            f"TF_CONFIG has tasks {', '.join(sorted(kinds))}, and this is a {kind}: use chief and worker only"
+            f"TF_CONFIG has tasks {', '.join(sorted(kinds))}, and this is a {kind}: use only chief and worker"
         )
     if len(addresses) != workers or not 0 <= number < workers:
-        raise RunError(f"TF_CONFIG has {len(addresses)} workers, and strategy.workers is {workers}: make them equal")
+        raise RunError(f"TF_CONFIG has {len(addresses)} workers, but strategy.workers is {workers}: make them equal")
     return _of_list(addresses, number, "TF_CONFIG")
 
 
 def _of_slurm(environment: Mapping[str, str], workers: int) -> Place:
     tasks = int(environment["SLURM_NTASKS"])
     if tasks != workers:
-        raise RunError(f"Slurm has started {tasks} tasks, and strategy.workers is {workers}: make them equal")
+        raise RunError(f"Slurm has started {tasks} tasks, but strategy.workers is {workers}: make them equal")
     nodes = environment.get("SLURM_STEP_NODELIST")
     if not nodes:  # as in a batch script, which is one process
         raise RunError(
-            f"Slurm has {tasks} tasks for this job, and no step (SLURM_STEP_NODELIST): start the workers by"
-            f" srun --ntasks={tasks}"
+            f"Slurm has {tasks} tasks for this job, but no step (SLURM_STEP_NODELIST): start the workers with "
+            f"srun --ntasks={tasks}"
         )
     reserved = re.match(r"\d+", environment.get("SLURM_STEP_RESV_PORTS", ""))
     job = int(environment.get("SLURM_JOB_ID", "0") or 0) + 101 * int(environment.get("SLURM_STEP_ID", "0") or 0)

@@ -177,7 +177,7 @@ class OtherReader:
         """
         head, arrays = self._follower.next()
         if "refused" in head or "command" in head:
-            raise RunError(head.get("refused", "worker 0 has ended the reading: see what it says"))
+            raise RunError(head.get("refused", "worker 0 has stopped reading: see its output"))
         return head, arrays
 
 

@@ -117,12 +117,12 @@ class Connection:
         start = self._exactly(8)
         (length,) = struct.unpack("<I", bytes(start[4:]))
         if bytes(start[:4]) != _MAGIC or length > _LARGEST_HEAD:
-            raise HungUpError("it sends what no worker of embexp sends")
+            raise HungUpError("it sends something that no embexp worker sends")
         try:
             head = json.loads(bytes(self._exactly(length)))
             listed = [(str(kind), tuple(int(size) for size in shape)) for kind, shape in head.pop("arrays")]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise HungUpError("it sends what no worker of embexp sends") from error
+            raise HungUpError("it sends something that no embexp worker sends") from error
         arrays = []
         for kind, shape in listed:
             if kind not in _TYPES or any(size < 0 for size in shape):
@@ -231,7 +231,7 @@ def listener(address: str) -> socket.socket:
 
 
 def _deaf(worker: int, address: str, error: Exception) -> str:
-    remedy = "end what listens there, name another port, or start one process for each number"
+    remedy = "stop the program that listens there, choose another port, or start one process per worker number"
     return f"worker {worker} can't listen at {address}: {getattr(error, 'strerror', None) or error}: {remedy}"
 
 
@@ -403,8 +403,8 @@ def join(
     except (HungUpError, KeyError) as error:
         _close(connections)
         raise RunError(
-            f"worker {worker} has no answer from worker 0 at {address}: {error}: see what worker 0 says, and whether"
-            f" another process is worker {worker} too, or another program listens there"
+            f"worker {worker} has no answer from worker 0 at {address}: {error}: see the output of worker 0; "
+            f"check whether another process is also worker {worker}, or another program listens there"
         ) from error
     except RunError:
         _close(connections)
@@ -425,8 +425,8 @@ def _connected(address: str, deadline: float, seconds: float) -> Connection:
             if time.monotonic() >= deadline:
                 why = error.strerror or str(error)
                 raise RunError(
-                    f"worker 0 does not listen at {address} ({why}), for {seconds:g} seconds: see whether it runs, or"
-                    " set strategy.start_seconds higher"
+                    f"worker 0 has not been listening at {address} for {seconds:g} seconds ({why}): check that "
+                    f"it runs, or increase strategy.start_seconds"
                 ) from error
             time.sleep(_RETRY_SECONDS)
 
@@ -458,12 +458,12 @@ def _greet(listening: socket.socket, members: dict[int, Member], workers: int, s
         connection.close()
         return
     if not 0 < worker < workers or purpose not in PURPOSES:
-        _refuse(connection, f"worker 0 waits for workers 1 to {workers - 1}, and this is {worker}")
+        _refuse(connection, f"worker 0 waits for workers 1 to {workers - 1}, but this is {worker}")
     elif is_late or (known is not None and known.key != key):
         if known is not None:
             known.twin = process
         other = "another process" if known is None else known.process
-        _refuse(connection, f"worker {worker} is {other} already: give {process} a number of its own")
+        _refuse(connection, f"worker {worker} is already {other}: give {process} a different number")
     else:
         connection.patience(None)
         members.setdefault(worker, comes).connections[purpose] = connection
@@ -486,7 +486,7 @@ def _absent(missing: Sequence[int], workers: int, seconds: float, address: str, 
     verb = "has" if len(missing) == 1 else "have"
     absent = f"{noun} {names} of {workers} {verb} not come to {address} within {seconds:g} seconds"
     twice = [f"{each.process} and {each.twin} are both worker {n}" for n, each in sorted(members.items()) if each.twin]
-    return "; ".join([f"{absent}: see what they say, or set strategy.start_seconds higher", *twice])
+    return "; ".join([f"{absent}: see their output, or increase strategy.start_seconds", *twice])
 
 
 def _differences(facts: Mapping[str, str], settings: Mapping[str, str], members: Mapping[int, Member]) -> str | None:
@@ -508,7 +508,9 @@ def _differences(facts: Mapping[str, str], settings: Mapping[str, str], members:
         found += lines(own, others, worker)
     if not found:
         return None
-    return "\n".join(["the workers would not do the same run; give all the same config, data and versions", *found])
+    return "\n".join(
+        ["the workers would not run the same run; give all of them the same config, data and versions", *found]
+    )
 
 
 def _answer(members: Mapping[int, Member], answer: dict[str, Any]) -> None:

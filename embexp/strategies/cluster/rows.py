@@ -474,7 +474,7 @@ class SharedRows:
 
     def _step(self) -> _Step:
         if self._current is None:
-            raise RuntimeError("activations() and apply_gradients() come after enqueue()")
+            raise RuntimeError("call activations() and apply_gradients() after enqueue()")
         return self._current
 
     def _distinct(self, table: str, read: Mapping[str, Occurrences]) -> Distinct:

@@ -82,10 +82,7 @@ class ShardFiles:
         blind = [worker for worker, (head, _) in self._replies() if not head["sees"]]
         if blind and self.shared:
             self.shared = False
-            print(
-                f"worker {blind[0]} does not see {named} of worker 0, which writes and reads all rows: give all workers"
-                " one file system to have them share that"
-            )
+            print(f"worker {blind[0]} does not see {named} of worker 0; put it on a file system that all workers share")
         return not blind
 
     def _all(self, own: Callable[[], Any]) -> tuple[Any, list[tuple[int, tuple[Any, ...]]]]:

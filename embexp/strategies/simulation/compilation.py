@@ -46,7 +46,7 @@ _REASONS = (
     (("Summary",), "it writes a summary, which the host does"),
     (("Print",), "it prints, which the host does"),
 )
-_UNKNOWN = "its result comes from the host, and a TPU must know its shape: tf.ensure_shape in that function tells it"
+_UNKNOWN = "its result comes from the host, but a TPU must know its shape: call tf.ensure_shape in that function"
 _MANY = 5
 _OWN = tuple(
     f"{folder}{os.sep}"
@@ -167,7 +167,7 @@ def _faults(graph: _Graph) -> Iterator[tuple[Any, str]]:
     for operation in graph.compiled:
         why = _uncompilable(operation)
         if not why and (operation.type in _DYNAMIC or _sized_by_values(operation)):
-            why = "the shape of its result depends on values, and a TPU compiles for fixed shapes"
+            why = "the shape of its result depends on values, but a TPU compiles for fixed shapes"
         # A text that is given to an operation is that operation's fault.
         if why and not (operation.type == "Const" and operation.outputs[0].consumers()):
             yield operation, why

@@ -70,7 +70,7 @@ class Engine:
                 "it has SparseCores, for tf.tpu.experimental.embedding.TPUEmbeddingV2" if self._feature == "V2" else ""
             )
             raise RuntimeError(
-                f"TPUEmbedding: this TPU reports the embedding hardware {self._feature}, and TPUEmbedding needs V1"
+                f"TPUEmbedding: this TPU reports the embedding hardware {self._feature}, but TPUEmbedding needs V1"
                 + (f"; {other}" if other else "")
             )
         self._configured = Configuration.from_proto(proto)
@@ -112,7 +112,7 @@ class Engine:
         if by_replica and replicas.in_function():
             raise RuntimeError(
                 "TPUEmbedding.enqueue: the current graph does not match graph which contains TPUReplicateContext: "
-                "a function that strategy.run is given can't enqueue inside a tf.function, as a TPU could not either"
+                "a function passed to strategy.run can't enqueue inside a tf.function, and neither could it on a TPU"
             )
         core = self._own_core() if by_replica else device_ordinal
         inputs = zip(described, sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True)
@@ -176,7 +176,7 @@ class Engine:
     def _require_configured(self, call: str) -> Configuration:
         if self._configured is None:
             raise RuntimeError(
-                f"{call}: this simulated TPU has no TPUEmbedding; it was initialised again, or its block ended"
+                f"{call}: this simulated TPU no longer has a TPUEmbedding: it was initialised again, or its block ended"
             )
         return self._configured
 
@@ -316,8 +316,8 @@ class Step:
         """
         if self.engine is None:
             raise RuntimeError(
-                "TPUEmbedding.apply_gradients: a TPU would wait forever, as nothing was dequeued before it in this "
-                "strategy.run that was enqueued with training=True"
+                "TPUEmbedding.apply_gradients: a TPU would wait forever, because this strategy.run has not "
+                "dequeued anything that was enqueued with training=True"
             )
         gradients = {
             place.input_of(one): part
@@ -343,8 +343,8 @@ class Step:
         if self.engine is not None and self.must_apply:
             raise RuntimeError(
                 "a TPU would wait forever: embeddings were enqueued with training=True and dequeued, but no "
-                "TPUEmbedding.apply_gradients follows in the same strategy.run; enqueue with training=False if none "
-                "is meant to"
+                "TPUEmbedding.apply_gradients follows in the same strategy.run; if none should follow, enqueue "
+                "with training=False"
             )
 
     def _engine(self, configured: Configuration, tables: Any) -> RowEngine:

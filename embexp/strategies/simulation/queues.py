@@ -81,7 +81,7 @@ def read_input(feature: FeatureDescription, places: Any, ids: Any, weights: Any)
     else:
         kept, segments = _ragged(feature, places, tf.size(ids))
     if weights is not None:
-        message = f"feature {feature.name!r}: there are not as many weights as ids"
+        message = f"feature {feature.name!r}: the numbers of weights and ids differ"
         with tf.control_dependencies([_equal(tf.size(ids), tf.size(weights), message)]):
             weights = tf.identity(weights)
     if kept is not None:
@@ -115,7 +115,7 @@ def _dense(feature: FeatureDescription, ids: Any) -> Any:
         )
     if ids.shape.is_fully_defined():
         return ids
-    message = f"feature {feature.name!r}: its shape {feature.shape} holds another number of dense ids"
+    message = f"feature {feature.name!r}: its shape {feature.shape} holds a different number of dense ids"
     with tf.control_dependencies([_equal(tf.size(ids), count, message)]):
         return tf.identity(ids)
 
@@ -147,8 +147,8 @@ def _ragged(feature: FeatureDescription, splits: Any, count: Any) -> tuple[Any, 
     length, rest = divmod(vectors, rows - 1) if rows > 1 else (0, vectors)
     if rest or length < 1:
         raise ValueError(
-            f"feature {feature.name!r}: its shape {feature.shape} holds {vectors} vectors, which is no multiple of the "
-            f"{rows - 1} rows of its ragged ids"
+            f"feature {feature.name!r}: its shape {feature.shape} holds {vectors} vectors, which is not a "
+            f"multiple of the {rows - 1} rows of its ragged ids"
         )
     row = row_numbers(splits, count)
     if length == 1:
@@ -239,7 +239,8 @@ class Queue:
             condition=tf.raw_ops.QueueSizeV2(handle=self._handle) > 0,
             data=[
                 "a TPU would wait forever: a step dequeues embeddings, but no batch of the kind it was traced for "
-                "has been enqueued; call TPUEmbedding.enqueue before each strategy.run, best in the same tf.function"
+                "has been enqueued; call TPUEmbedding.enqueue before each strategy.run, preferably in the same "
+                "tf.function"
             ],
         )
 
@@ -332,8 +333,8 @@ class BatchQueues:
             graph = getattr(graph, "outer_graph", None)
         if self._latest is None:
             raise RuntimeError(
-                "TPUEmbedding.dequeue: nothing was enqueued yet; call TPUEmbedding.enqueue before strategy.run, "
-                "best in the same tf.function"
+                "TPUEmbedding.dequeue: nothing has been enqueued yet; call TPUEmbedding.enqueue before "
+                "strategy.run, preferably in the same tf.function"
             )
         return self._latest
 
@@ -342,7 +343,7 @@ def _in_order(condition: Any) -> Any:
     return tf.raw_ops.Assert(
         condition=condition,
         data=[
-            "a TPU would give this step another batch: batches leave the queue of a core in the order of "
-            "TPUEmbedding.enqueue, and one of another kind was left there; dequeue each batch that is enqueued"
+            "a TPU would give this step a different batch: batches leave a core's queue in the order of "
+            "TPUEmbedding.enqueue, and one of another kind is still there; dequeue each batch that you enqueue"
         ],
     )

@@ -32,7 +32,7 @@ Exchange = Callable[[list[Any]], Sequence[Any]]
 """From the values of all replicas to their results, both by replica."""
 
 
-_ONLY_INSIDE = "only inside a function that strategy.run is given"
+_ONLY_INSIDE = "only inside a function passed to strategy.run"
 
 
 class Stopped(BaseException):
@@ -104,8 +104,8 @@ class _Replica(threading.Thread):
         """Waits until all replicas are here. Called by the replica's thread."""
         if ops.get_default_graph() is not self.graph:
             raise RuntimeError(
-                f"{what} is inside control flow (a condition or a loop) of the function that strategy.run is "
-                "given; the simulated TPU supports it only outside"
+                f"{what} is inside control flow (a condition or a loop) of the function passed to strategy.run; "
+                f"the simulated TPU supports it only outside control flow"
             )
         self.waiting, self.result_of_exchange = (what, compute, value), None
         self.has_paused.set()

@@ -209,7 +209,7 @@ def tpu_simulator(
                 embedding = tf.tpu.experimental.embedding.TPUEmbedding(features, optimizer)
             ...  # datasets, enqueue, strategy.run, checkpoints: as on a TPU
 
-    The usual beginning of a TPU program works inside the block as well, for any address of the TPU:
+    The usual start of a TPU program also works inside the block, with any TPU address:
 
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
         tf.config.experimental_connect_to_cluster(resolver)
@@ -219,10 +219,10 @@ def tpu_simulator(
     The strategy and everything above the TPU's operations are TensorFlow's own code. The operations run in this process
     with a TPU's results. The ids of all features of a table, over all replicas, are looked up together. Their gradients
     are summed per row, and each touched row is updated once. Replicas are traced one after the other into one graph;
-    times are not simulated. Inside the block, the following holds beyond TensorFlow's documentation:
+    timing is not simulated. Inside the block, these rules apply in addition to TensorFlow's documentation:
 
     - The variables of a `TPUEmbedding` are the TPU's memory. They are never stale, and checkpoints hold trained values.
-      Checkpoints and models can be saved after the block, too; a new `strategy.run` is an error there.
+      Checkpoints and models can also be saved after the block, but a new `strategy.run` there is an error.
     - An id outside its table is an error that names it; a TPU silently returns undefined values.
     - An operation in a step that a TPU can't compile, or whose result has a shape that depends on values, is an error
       while tracing. So are `tf.print` and `tf.summary`. Those of `tf.compat.v1.tpu.outside_compilation` run on the
@@ -230,26 +230,26 @@ def tpu_simulator(
       TPU's, and lasts until the end of the block. `jit_compile` has no effect.
     - `pipeline_execution_with_tensor_core=True`: a training step's lookup always misses the update of the previous
       training step; on a TPU it may. Evaluations, and a step after one, or after saving or loading, see all updates.
-    - `dequeue`, `apply_gradients` and sums over replicas can't be in a condition or loop inside the function that
-      `strategy.run` is given; tf.functions inside it are traced into it.
+    - `dequeue`, `apply_gradients` and sums over replicas can't be in a condition or loop inside the function passed to
+      `strategy.run`; tf.functions inside it are traced into it.
     - A batch that was enqueued with `training=True` and dequeued without `apply_gradients` in the same `strategy.run`,
       or the reverse, is an error while tracing; a TPU waits forever. So is a step that dequeues when nothing was
       enqueued, when it runs, or when a batch for training was left and the step evaluates, or the reverse: batches
       leave a TPU in their order.
-    - Arguments of `strategy.run` have no known value while it is traced, constants neither.
+    - Arguments of `strategy.run`, including constants, have no known value while it is traced.
     - Replicas of several cores (`experimental_device_assignment`): each core looks up its part of its replica's batch;
       everything else is computed once, whatever core it is assigned to.
     - Not simulated, and an error: optimizers other than SGD, Adagrad, AdagradMomentum, Adam and FTRL,
       `use_gradient_accumulation=False` (except for plain SGD, where it changes nothing), quantization, custom
       combiners.
     - With `embedding_feature="V2"`, the TPU has SparseCores: TensorFlow's own `TPUEmbeddingV2` runs on them, and
-      `TPUEmbedding` is an error. Each replica has one core and one chip. A row that several replicas look up is
-      updated once. Ids beyond `max_ids_per_table`, `max_unique_ids_per_table` or `max_ids_per_chip_per_sample` are an
-      error that names the setting that would do; `allow_id_dropping=True` drops those beyond the last one, with a
-      warning. `pipeline_execution_with_tensor_core=True` has no effect: lookups see all updates. Not simulated:
-      custom combiners. Nothing of this was compared with a real SparseCore.
+      `TPUEmbedding` is an error. Each replica has one core and one chip. A row that several replicas look up is updated
+      once. Ids beyond `max_ids_per_table`, `max_unique_ids_per_table` or `max_ids_per_chip_per_sample` are an error
+      that names a sufficient setting; `allow_id_dropping=True` drops those beyond the last one, with a warning.
+      `pipeline_execution_with_tensor_core=True` has no effect: lookups see all updates. Not simulated: custom
+      combiners. None of this has been compared with a real SparseCore.
     - With several hosts, each host has one block of rows of each table, and an input pipeline. Initializers that take
-      `shard_info` get that of their block. The hosts' devices are `CPU:0`, `CPU:1`, … of one task; real hosts are
+      `shard_info` get the one of their block. The hosts' devices are `CPU:0`, `CPU:1`, … of one task; real hosts are
       separate tasks.
 
     `tf.tpu.experimental.initialize_tpu_system(strategy.cluster_resolver)` empties the TPU, after which another
@@ -267,8 +267,9 @@ def tpu_simulator(
         The strategy.
 
     Raises:
-        ValueError: `cores` or `hosts` is below 1, `sparse_cores` is no power of two, or no hardware has that name.
-        RuntimeError: inside another `tpu_simulator`.
+        ValueError: `cores` or `hosts` is below 1, `sparse_cores` is not a power of two, or `embedding_feature` is
+            unknown.
+        RuntimeError: it is inside another `tpu_simulator`.
         VocabularyError: an id is outside its table.
         RunError: a TPU could not compile a step; inside the block it is TensorFlow's InvalidArgumentError, as on a TPU.
     """
@@ -278,9 +279,9 @@ def tpu_simulator(
     if embedding_feature not in _FEATURES:
         raise ValueError(f"embedding_feature is one of {', '.join(_FEATURES)}, got {embedding_feature!r}")
     if sparse_cores not in (1, 2, MOST_CORES):
-        raise ValueError(f"TensorFlow takes 1, 2 or 4 SparseCores of a chip, got sparse_cores={sparse_cores}")
+        raise ValueError(f"TensorFlow supports 1, 2 or 4 SparseCores per chip, got sparse_cores={sparse_cores}")
     if _inside:
-        raise RuntimeError("this is inside another tpu_simulator; a process has one TPU")
+        raise RuntimeError("this is inside another tpu_simulator, but a process can have only one TPU")
     devices = SimulatedDevices(hosts, cores, _hardware(embedding_feature, sparse_cores))
     engine = Engine(devices.cores, embedding_feature)
     _inside = True
@@ -437,7 +438,7 @@ def program_replacements(devices: SimulatedDevices, reset: Callable[[], None]) -
 
     def initialize(cluster_resolver: Any = None, _: Any = None) -> Any:
         if not tf.executing_eagerly():
-            raise RuntimeError("initialize_tpu_system: call it outside of any tf.function, at the program's start")
+            raise RuntimeError("initialize_tpu_system: call it at program start, outside any tf.function")
         reset()
         topology = devices.topology()
         if cluster_resolver is not None:
@@ -536,7 +537,7 @@ def _simulated(real: Callable[..., None], devices: SimulatedDevices) -> Callable
             if devices.ended:
                 raise RuntimeError(
                     "strategy.run: this strategy's TPU was simulated, and its `with embexp.tpu_simulator(...)` block"
-                    " has ended; run steps inside the block (saving and loading work after it, too)"
+                    " has ended; run steps inside the block (saving and loading also work after it)"
                 )
             return run(*args, **kwargs)
 

@@ -160,7 +160,9 @@ def packed(
     minibatches = len(bounds) - 1
     if minibatches > max_minibatches_per_sc:
         most = max_minibatches_per_sc
-        raise SparseCoreError(f"table '{table_name}': there are {minibatches} minibatches, and the most are {most}")
+        raise SparseCoreError(
+            f"table '{table_name}': there are {minibatches} minibatches, but at most {most} are allowed"
+        )
     starts, lengths = _segments(arrays[3 * cores : 4 * cores], partitions, bounds)
     capacity = max_ids_per_chip_per_sample * sample_count_per_sc * cores
     begins = _before(_aligned(lengths))
@@ -196,11 +198,11 @@ def _pointers(ends: np.ndarray, blocks: int) -> tuple[np.ndarray, int]:
 def _check_divided(samples: int, cores: int, partitions: int) -> None:
     if samples % cores:
         raise SparseCoreError(
-            f"a feature has {samples} samples on each chip, and its {cores} SparseCores share them equally: make the"
-            f" batch of each replica a multiple of {cores}"
+            f"a feature has {samples} samples on each chip, which its {cores} SparseCores must share equally: "
+            f"make the batch of each replica a multiple of {cores}"
         )
     if partitions & (partitions - 1):
-        raise SparseCoreError(f"the number of all SparseCores must be a power of two, and {partitions} is none")
+        raise SparseCoreError(f"the total number of SparseCores must be a power of two, and {partitions} is not")
 
 
 def _samples_of(places: np.ndarray, count: int, samples: int) -> np.ndarray:
@@ -212,24 +214,24 @@ def _samples_of(places: np.ndarray, count: int, samples: int) -> np.ndarray:
             raise SparseCoreError(f"there are {count} dense ids for {samples} samples")
         return np.arange(count, dtype=np.int32)
     if len(places) != samples + 1:
-        raise SparseCoreError(f"ragged ids have {len(places) - 1} rows, and there are {samples} samples")
+        raise SparseCoreError(f"ragged ids have {len(places) - 1} rows, but there are {samples} samples")
     return np.repeat(np.arange(samples, dtype=np.int32), np.diff(places))
 
 
 def _samples_of_sparse(indices: np.ndarray, samples: int) -> np.ndarray:
     if indices.shape[1] != 2:
-        raise SparseCoreError(f"sparse ids have rank {indices.shape[1]}, and SparseCores take rank 2")
+        raise SparseCoreError(f"sparse ids have rank {indices.shape[1]}, but SparseCores need rank 2")
     found = indices[:, 0]
     if (np.diff(found) < 0).any():
         raise SparseCoreError("the indices of sparse ids must be in order: tf.sparse.reorder sorts them")
     if found.size and found[-1] >= samples:
-        raise SparseCoreError(f"sparse ids name sample {found[-1]}, and there are {samples} samples")
+        raise SparseCoreError(f"sparse ids name sample {found[-1]}, but there are {samples} samples")
     return found
 
 
 def _weights_of(weights: np.ndarray, count: int) -> np.ndarray:
     if weights.ndim > 1 or weights.size not in (1, count):
-        raise SparseCoreError(f"there are {count} ids, and {weights.size} weights of rank {weights.ndim}")
+        raise SparseCoreError(f"there are {count} ids, but {weights.size} weights of rank {weights.ndim}")
     return np.broadcast_to(weights.reshape(-1), [count])
 
 
@@ -256,7 +258,7 @@ def _scales(combiner: str, samples: np.ndarray, weights: np.ndarray, count: int)
     if combiner == "sum":
         return None
     if combiner not in ("mean", "sqrtn"):
-        raise SparseCoreError(f"the combiner {combiner!r} is none of sum, mean and sqrtn")
+        raise SparseCoreError(f"the combiner must be sum, mean or sqrtn, not {combiner!r}")
     total = np.bincount(samples, weights if combiner == "mean" else weights * weights, count)
     total = total if combiner == "mean" else np.sqrt(total)
     return np.divide(1.0, total, out=np.zeros(count), where=total != 0).astype(np.float32)
@@ -268,7 +270,7 @@ def _by_partition(arrays: Sequence[np.ndarray], offsets: Sequence[int], partitio
     Occurrences of one row in one sample are one, if they follow each other.
     """
     if partitions & (partitions - 1):
-        raise SparseCoreError(f"the number of all SparseCores must be a power of two, and {partitions} is none")
+        raise SparseCoreError(f"the total number of SparseCores must be a power of two, and {partitions} is not")
     count = len(offsets)
     features = sorted(range(count), key=lambda feature: offsets[feature])
     samples, rows, gains = (
@@ -287,8 +289,8 @@ def _by_partition(arrays: Sequence[np.ndarray], offsets: Sequence[int], partitio
 def _check_limit(table: str, setting: str, counts: np.ndarray, limit: int, what: str) -> None:
     if (most := int(counts.max())) > limit:
         raise SparseCoreError(
-            f"table '{table}': a SparseCore sends {most} {what} to SparseCore {int(counts.argmax())}, and"
-            f" SparseCoreEmbeddingConfig.{setting} of this table is {limit}; set it to {_aligned(most)} or more"
+            f"table '{table}': a SparseCore sends {most} {what} to SparseCore {int(counts.argmax())}, but "
+            f"SparseCoreEmbeddingConfig.{setting} of this table is {limit}; set it to {_aligned(most)} or more"
         )
 
 
@@ -328,7 +330,7 @@ def _check_capacity(table: str, needed: int, capacity: int, setting: int, droppe
     """Warns of ids that are dropped, or raises SparseCoreError with the setting that would do."""
     if not capacity % ALIGNMENT and (allowed or not dropped):
         if dropped:
-            message = "table '%s': %d ids of this step are dropped, as a chip has memory for %d"
+            message = "table '%s': %d ids of this step are dropped because a chip has memory for %d"
             tf.get_logger().warning(message, table, dropped, capacity)
         return
     samples = capacity // setting
@@ -336,9 +338,9 @@ def _check_capacity(table: str, needed: int, capacity: int, setting: int, droppe
     while enough * samples % ALIGNMENT:
         enough += 1
     raise SparseCoreError(
-        f"table '{table}': a step's ids take {needed} places in the memory of a chip, and"
-        f" SparseCoreEmbeddingConfig.max_ids_per_chip_per_sample = {setting} gives it {capacity}, which must be a"
-        f" multiple of {ALIGNMENT}; set it to {enough} or more, or allow_id_dropping=True to lose some"
+        f"table '{table}': a step's ids need {needed} places in the memory of a chip, but "
+        f"SparseCoreEmbeddingConfig.max_ids_per_chip_per_sample = {setting} gives it {capacity}, which must be a"
+        f" multiple of {ALIGNMENT}; set it to {enough} or more, or set allow_id_dropping=True to drop some"
     )
 
 

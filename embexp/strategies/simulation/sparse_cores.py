@@ -155,7 +155,7 @@ class SparseCores:
     def _packed(self, samples: int, table: str, arguments: Mapping[str, Any]) -> Packed:
         number = arguments.get("num_sparsecores_per_device", -1)
         if number not in (-1, self._per_chip):
-            raise ValueError(f"num_sparsecores_per_device is {number}, and this TPU has {self._per_chip} on each chip")
+            raise ValueError(f"num_sparsecores_per_device is {number}, but this TPU has {self._per_chip} on each chip")
         if samples % self._per_chip:
             raise ValueError(
                 f"table {table!r} has {samples} samples on each chip, which its {self._per_chip}"

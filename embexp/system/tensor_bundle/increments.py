@@ -126,7 +126,7 @@ def link(prefix: Path) -> Link:
             for key, matrix in content["matrices"].items()
         }
         if not _BASE.fullmatch(str(content["base"])):
-            raise ValueError(f"its base is {str(content['base'])[:80]!r}, expected a checkpoint in a folder beside it")
+            raise ValueError(f"its base is {str(content['base'])[:80]!r}, expected a checkpoint in a folder next to it")
         # The directory may be known by a symbolic link to it, which lies elsewhere.
         base = Path(os.path.normpath(os.path.realpath(prefix.parent) + "/" + str(content["base"])))
         return Link(prefix, base, str(content["base_digest"]), matrices)
@@ -138,8 +138,9 @@ def require_whole(index: Path) -> None:
     """Raises CheckpointError if a checkpoint, given by its `.index` file, is incremental."""
     if (base := link(prefix_of(index)).base) is not None:
         raise CheckpointError(
-            f"{index.parent} is an incremental checkpoint: it has the rows that changed since {base.parent.name}, and a"
-            f" whole one is needed: embexp checkpoint convert {shlex.quote(str(index.parent))} OUT --to object"
+            f"{index.parent} is an incremental checkpoint: it has only the rows that changed since "
+            f"{base.parent.name}, but a full one is needed: embexp checkpoint convert "
+            f"{shlex.quote(str(index.parent))} OUT --to object"
         )
 
 
@@ -151,12 +152,15 @@ def chain(prefix: Path) -> list[Link]:
     """
     links = [link(prefix)]
     while (base := links[-1].base) is not None:
-        of = f"{links[-1].prefix.parent} is an incremental checkpoint: it has the rows that changed since {base.parent}"
-        remedy = "Restore another checkpoint, or bring that one back"
+        of = (
+            f"{links[-1].prefix.parent} is an incremental checkpoint: it has only the rows that changed since "
+            f"{base.parent}"
+        )
+        remedy = "Restore another checkpoint, or put that one back"
         if not index_of(base).is_file():
             raise CheckpointError(f"{of}, which is missing. {remedy}")
         if digest_of(base) != links[-1].base_digest:
-            raise CheckpointError(f"{of}, which has been written again since, or is damaged. {remedy}")
+            raise CheckpointError(f"{of}, which was overwritten later or is damaged. {remedy}")
         links.append(link(base))
     return links
 

@@ -170,7 +170,7 @@ def entries_of_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """
     footer = data[-FOOTER_BYTES:]
     if len(footer) < FOOTER_BYTES or int.from_bytes(footer[40:], "little") != MAGIC:
-        raise ValueError("it does not end as one")
+        raise ValueError("it does not end like a checkpoint index")
     _, at = varint(footer, 0)
     _, at = varint(footer, at)
     offset, at = varint(footer, at)
@@ -185,13 +185,13 @@ def entries_of_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         for key, value in _block(data, start, length):
             keys += len(key)
             if keys > _KEYS * (len(data) + 4096):
-                raise ValueError("its keys are longer together than they can be in a file of its size")
+                raise ValueError("its keys are too long for a file of its size")
             yield key, value
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     if offset + size + TRAILER_BYTES > len(data):
-        raise ValueError("a block is behind its end")
+        raise ValueError("a block lies beyond its end")
     if data[offset + size]:
         raise ValueError("its blocks are compressed")
     found = masked(google_crc32c.value(data[offset : offset + size + 1]))
@@ -205,7 +205,7 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
         fresh, at = varint(block, at)
         length, at = varint(block, at)
         if shared > len(key) or at + fresh + length > end:
-            raise ValueError("an entry is not whole")
+            raise ValueError("an entry is incomplete")
         key = key[:shared] + block[at : at + fresh]
         at += fresh
         yield key, block[at : at + length]
@@ -241,9 +241,9 @@ def _check_within(shape: tuple[int, ...], pieces: list[Piece]) -> None:
     """Raises ValueError unless pieces are parts of a tensor of this shape; that they are all of it is checked later."""
     for piece in pieces:
         if len(piece.start) != len(shape) or len(piece.shape) != len(shape):
-            raise ValueError(f"a tensor of {len(shape)} dimensions has pieces of others")
+            raise ValueError(f"a tensor of {len(shape)} dimensions has pieces with a different number of dimensions")
         if any(at + size > whole for at, size, whole in zip(piece.start, piece.shape, shape, strict=True)):
-            raise ValueError(f"a tensor of shape {list(shape)} has a piece outside of it")
+            raise ValueError(f"a tensor of shape {list(shape)} has a piece outside that shape")
 
 
 def extents_of(message: int | bytes) -> tuple[tuple[int, int], ...]:
@@ -314,7 +314,7 @@ def wire_fields(message: int | bytes) -> Fields:
         IndexError: it is cut short.
     """
     if not isinstance(message, bytes):
-        raise ValueError("a protocol buffer in it is not of the form expected")
+        raise ValueError("a protocol buffer in it does not have the expected form")
     found: dict[int, list[int | bytes]] = {}
     at = 0
     while at < len(message):
@@ -345,7 +345,7 @@ def wire_number(message: Fields, field: int, default: int = 0) -> int:
     """
     (value, *_) = message.get(field, [default])
     if not isinstance(value, int):
-        raise ValueError("a protocol buffer in it is not of the form expected")
+        raise ValueError("a protocol buffer in it does not have the expected form")
     return value
 
 

@@ -106,7 +106,7 @@ class Tensor:
             DataError: there are no such rows, NumPy lacks the type, or a data file is missing or cut short.
         """
         if not self.entry.shape:
-            raise DataError(f"{self.name}: it is a scalar and has no rows")
+            raise DataError(f"{self.name}: it is a scalar, so it has no rows")
         rows, *rest = self.entry.shape
         if not 0 <= start <= stop <= rows:
             raise DataError(f"{self.name}: there are no rows {start:,} to {stop:,}, it has {rows:,}")
@@ -233,7 +233,7 @@ def _check_there(key: str, piece: Piece) -> None:
         raise DataError(f"{piece.path}: {fault}")
     if (size := piece.path.stat().st_size) < (end := piece.offset + piece.size):
         raise DataError(
-            f"{piece.path}: found {size:,} bytes, expected {end:,}: the file is cut short, {key} is not in it whole"
+            f"{piece.path}: found {size:,} bytes, expected {end:,}: the file is cut short, so {key} is incomplete"
         )
 
 
@@ -259,7 +259,7 @@ class PieceReader:
         """
         data = self._file.read(expected := min(self._left, size))
         if len(data) < expected:
-            raise DataError(f"{self._piece.path}: the file is cut short, {self._key} is not in it whole")
+            raise DataError(f"{self._piece.path}: the file is cut short, so {self._key} is incomplete")
         self._crc = google_crc32c.extend(self._crc, data)
         self._left -= expected
         return data

@@ -70,15 +70,16 @@ ROW_WISE = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class RowReport:
-    """What became of the rows of a variable.
+    """What happened to the rows of a variable.
 
     Attributes:
-        rows: how many there are.
-        frozen: how many are frozen.
-        frozen_changed: how many of these have other bits than at the beginning: 0, unless the program assigned them.
-        moved: how many of the other rows have other bits.
-        never_moved: the other rows that never moved, bool [rows], by cause, where there are any.
-        dense: whether a step had a dense gradient, which does not tell which rows were looked up.
+        rows: number of rows.
+        frozen: number of frozen rows.
+        frozen_changed: number of frozen rows whose bits changed since the beginning: 0, unless the program assigned
+            them.
+        moved: number of other rows whose bits changed.
+        never_moved: other rows that never moved, bool [rows], by cause; only causes that occur.
+        dense: whether a step had a dense gradient, which doesn't show which rows were looked up.
     """
 
     name: str
@@ -105,7 +106,7 @@ class RowReport:
 
 
 class Report(dict[str, RowReport]):
-    """By the name of the variable; as text, a few lines for each."""
+    """Row reports by variable name. It prints as a few lines per variable."""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.values()))
@@ -219,7 +220,7 @@ class Kept:
     def report(self, values: Values) -> RowReport:
         """What became of its rows."""
         if self._hashes is None:
-            raise ValueError(f"{self.name}: no step was done, so there is nothing to report")
+            raise ValueError(f"{self.name}: no training step was run, so there is nothing to report")
         changed = self._hashes != _hashed(values(self.variable))
         looked_up = self._looked_up if self._in_session else self._looked_up.numpy() != 0
         if self._dense:
@@ -250,7 +251,7 @@ def _value(name: str, values: Any, variable: Any) -> Any:
     if values is None:
         with tf.init_scope():
             if not tf.executing_eagerly():
-                raise ValueError("report: in a graph of TensorFlow 1, pass the session that has the variables")
+                raise ValueError("report: in a TensorFlow 1 graph, pass the session that holds the variables")
         return variable
     if isinstance(values, Mapping):
         return values[name]
@@ -387,8 +388,8 @@ class FrozenRowsOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # 
         for kept in every.variables:
             if not any(kept.is_in(variable) for variable in variables):
                 raise ValueError(
-                    f"embexp.freeze: {kept.name} is not among the variables that the optimizer trains, so nothing moves"
-                    " it; leave it out, or set trainable=True of its layer"
+                    f"embexp.freeze: {kept.name} is not among the variables that the optimizer trains, so "
+                    f"nothing moves it; remove it, or set trainable=True on its layer"
                 )
             slots, averages = _state_of(kept, self.inner_optimizer)
             every.slots.append(slots)
@@ -512,8 +513,8 @@ def _state_of(kept: Kept, optimizer: Any) -> tuple[list[Any], list[Any]]:
                 averages.append(entry)
             elif entry.shape == (rows,) and kept.variable.shape[1:] == [rows]:
                 raise ValueError(
-                    f"embexp.freeze: {kept.name} has as many rows as columns, so that rows and columns of"
-                    f" {entry.path!r} can't be told apart; choose another optimizer than {type(each).__name__}"
+                    f"embexp.freeze: {kept.name} has as many rows as columns, so rows and columns of"
+                    f" {entry.path!r} can't be told apart; choose a different optimizer than {type(each).__name__}"
                 )
             elif len(entry.shape) and entry.shape[0] == rows:
                 slots.append(entry)
@@ -521,8 +522,8 @@ def _state_of(kept: Kept, optimizer: Any) -> tuple[list[Any], list[Any]]:
         if id(variable) not in known and len(variable.shape) and variable.shape[0] == rows:
             raise ValueError(
                 f"embexp.freeze: {type(optimizer).__name__} has a variable {variable.path!r} with {rows:,} rows, which"
-                f" may belong to {kept.name}, but is in no list of one entry for each trained variable; keep it in such"
-                " a list, as Keras' own optimizers do"
+                f" may belong to {kept.name}, but is not in a list with one entry per trained variable; keep it "
+                f"in such a list, as Keras' own optimizers do"
             )
     return slots, averages
 
@@ -648,22 +649,22 @@ class FrozenRowsOptimizerV1(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 
 
 def freeze(optimizer: Any, frozen: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> Any:
-    """An optimizer in which some rows are frozen, to be used in the place of the given one.
+    """Wraps an optimizer so that some rows stay frozen. Use the result in place of the given optimizer.
 
     Args:
-        optimizer: a `tf.compat.v1.train.Optimizer`, or a `keras.optimizers.Optimizer` of Keras 3; a Keras one may be
-            built already, with slots from an earlier training.
+        optimizer: a `tf.compat.v1.train.Optimizer`, or a `keras.optimizers.Optimizer` of Keras 3; a Keras optimizer may
+            already be built, with slots from earlier training.
         frozen: variables [rows, …], each with its frozen rows: a range, a slice, row numbers, or a mask of all rows.
             Eager variables can't be keys of a dictionary, so pass them as pairs: `[(layer.embeddings, range(500))]`.
-            With Keras, a layer of one variable, built or not, or the path of a variable may stand for the variable.
+            With Keras, you can also pass a layer with a single variable, built or not, or the path of a variable.
 
     Returns:
-        An optimizer of the same library, whose `minimize` and `apply_gradients`, and `compile` and `fit` with it, are
-        used as before. Gradients of frozen rows are left out before anything is computed from them, such as a norm to
-        clip by. Its `report` says which rows never moved, and why.
+        An optimizer of the same library. Use it as before, with `minimize`, `apply_gradients`, `compile` and `fit`.
+        Gradients of frozen rows are dropped before anything is computed from them, such as a clipping norm. Its
+        `report` says which rows never moved and why.
 
     Raises:
-        ValueError: the optimizer is of another library or wraps one that should be frozen instead, several replicas
+        ValueError: the optimizer is from another library or wraps one that should be frozen instead, several replicas
             share the variables, a row is not in its variable, or nothing is frozen.
     """
     if (replicas := tf.distribute.get_strategy().num_replicas_in_sync) > 1:
@@ -673,7 +674,7 @@ def freeze(optimizer: Any, frozen: Mapping[Any, Any] | Iterable[tuple[Any, Any]]
         )
     pairs = list(frozen.items() if isinstance(frozen, Mapping) else frozen)
     if not pairs:
-        raise ValueError("embexp.freeze: no variable is named; pass {variable: rows}, such as {table: range(500)}")
+        raise ValueError("embexp.freeze: no variable is given; pass {variable: rows}, such as {table: range(500)}")
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return FrozenRowsOptimizerV1(optimizer, [Kept(variable, rows) for variable, rows in pairs])
     if isinstance(optimizer, keras.optimizers.Optimizer):

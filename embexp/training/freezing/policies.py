@@ -198,8 +198,8 @@ def _table_policy(
         case FreezeTable():
             if freeze.random is False and not np.any(facts.pretrained):
                 raise ValueError(
-                    f"random is false, and the pretrained file has nothing for table {setting.name}, so that random"
-                    " values would stay as they are"
+                    f"random is false, but the pretrained file has no rows for table {setting.name}, so random "
+                    f"values would be frozen"
                 )
             storage = Storage.MEMORY_MAP if mapped else Storage.VARIABLE
             taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
@@ -252,9 +252,11 @@ def _idle_rules(users: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> 
     for rules in zip(*(found[user.name].taken for user in users), strict=True):
         if any(rule.rows for rule in rules):
             continue
-        why = "rules before it take all that it names" if rules[0].named else rules[0].shortfall or "it names none"
+        why = (
+            "earlier rules match all rows that it names" if rules[0].named else rules[0].shortfall or "it names no rows"
+        )
         path = users[0].rule_path(rules[0].phase, rules[0].rule)
-        yield Fault(path, rules[0].kind, f"this rule takes no row of {where}: {why}", "correct it, or leave it out")
+        yield Fault(path, rules[0].kind, f"this rule matches no row of {where}: {why}", "correct it or remove it")
 
 
 def _layouts(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
@@ -263,12 +265,12 @@ def _layouts(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> 
         table, path, policy = setting.table, f"tables.{setting.name}", found[setting.name]
         count = f"{policy.frozen_rows} of its {policy.rows} rows never move"
         if table.storage is Storage.SPLIT and policy.storage is not Storage.SPLIT:
-            rule = f"a table is split into rows that never move and rows that may, and {count}"
+            rule = f"a split table needs both rows that never move and rows that may, but {count}"
             yield Fault(f"{path}.storage", "'split'", rule, "leave it auto")
         own = isinstance(table.init, MemoryMap)
         if (own or table.storage is Storage.MEMORY_MAP) and policy.storage is not Storage.MEMORY_MAP:
             key, remedy = ("init", f"choose init@{path}.init=assign") if own else ("storage", "leave it auto")
-            rule = f"rows that never move and came from the file are mapped, and there are none ({count})"
+            rule = f"only file rows that never move can be mapped, but there are none ({count})"
             yield Fault(f"{path}.{key}", "memory_map", rule, remedy)
 
 
@@ -367,7 +369,7 @@ def _deciding(
     """uint8 [rows], the rule that takes each row (one behind the last: none does); adds what each rule takes."""
     none = len(phase.rules)
     if none >= MOST_GROUPS:
-        raise ValueError(f"phase {number} has {none} rules; there may be {MOST_GROUPS - 1}")
+        raise ValueError(f"phase {number} has {none} rules; the maximum is {MOST_GROUPS - 1}")
     deciding = np.full(facts.rows, none, np.uint8)
     for place, rule in enumerate(phase.rules):
         found: NamedRows = implementation(rule)(path(number, place), facts)
@@ -389,7 +391,7 @@ def _refined(
         before, rule = divmod(int(pair), len(factors))
         number = numbers.setdefault((*histories[before], factors[rule]), len(numbers))
         if number >= MOST_GROUPS:
-            raise ValueError(f"the rules make more than {MOST_GROUPS} groups of rows that are treated alike")
+            raise ValueError(f"the rules divide the rows into more than {MOST_GROUPS} groups")
         renumbered[pair] = number
     return renumbered[pairs], list(numbers)
 
@@ -411,7 +413,7 @@ def first_steps(phases: Sequence[Phase], steps_per_epoch: float) -> tuple[int, .
     ]
     for number, (before, after) in enumerate(itertools.pairwise(starts), 1):
         if after <= before:
-            raise ValueError(f"phase {number} begins at step {after}, the one before it at step {before}")
+            raise ValueError(f"phase {number} begins at step {after}, but the one before it begins at step {before}")
     return tuple(starts)
 
 
@@ -441,7 +443,7 @@ def listed_rows(rule: FreezeRows, path: str, facts: RowFacts) -> NamedRows:
         if len(of_file) == facts.rows:
             mask |= of_file
         else:
-            shortfalls.append(f"{rule.mask_file} has {len(of_file)} values, and the table {facts.rows} rows")
+            shortfalls.append(f"{rule.mask_file} has {len(of_file)} values, but the table has {facts.rows} rows")
     return NamedRows(mask, "; ".join(shortfalls))
 
 

@@ -148,7 +148,7 @@ def _file_faults(path: str, setting: File | Sample, tables: Mapping[str, Table])
                 Fault(f"{place}.path", repr(each.path), str(error).removeprefix(f"{stores.local(str(each.path))}: "))
             )
     if not faults and isinstance(setting, File) and setting.join is Join.PREFERENCE:
-        rule = f"its rows have {{}} numbers, those of {setting.path} {lengths[0]}, and any of them may fill a row"
+        rule = f"its rows have {{}} numbers, but those of {setting.path} have {lengths[0]}, and either may fill a row"
         remedy = "make them equally long, or set join=columns"
         faults += [
             Fault(f"{place}.path", repr(each.path), rule.format(length), remedy)
@@ -364,7 +364,7 @@ def tokens_of(
         found = _opened(setting, cache=cache, progress=progress)
         tokens = found.tokens
         if tokens is None:
-            rule = "the file has rows without tokens, so it can't say which rows there are"
+            rule = "the file has rows without tokens, so it can't define which rows there are"
             raise ConfigError([Fault(f"{path}.vocabulary", repr(setting.vocabulary.value), rule, "set it to data")])
         distinct = pc.unique(normalized(tokens, steps))
         return distinct.filter(pc.not_equal(distinct, "")), found.digest
@@ -424,22 +424,24 @@ def _with_file_rows(
         rows = source.rows if grown else rows
         if source.rows != rows:
             return Mismatch(
-                f"rows are taken by position, as the file has no tokens, and it has {source.rows}, the table {rows}",
-                "give a file with tokens, or one with a row for each of the table's",
+                f"rows are taken by position because the file has no tokens, but the file has {source.rows} "
+                f"rows and the table {rows}",
+                "give a file with tokens, or one with exactly one row per table row",
             )
         aligned = by_position(rows)
     else:
         if not stands_for_tokens(vocabulary):
             return Mismatch(
-                f"rows are taken by token, as the file has tokens, and the table's rows are {described(vocabulary)}",
-                "give a file without tokens, with a row for each of the table's, or a table with a vocabulary",
+                f"rows are taken by token because the file has tokens, but the table's rows are "
+                f"{described(vocabulary)}",
+                "give a file without tokens and with one row per table row, or use a table with a vocabulary",
             )
         aligned = by_token(words, source.tokens, setting.match, rows=rows)
         if not aligned.count(RowKind.PRETRAINED):
             loosest = setting.match is Match.NORMALISED
             return Mismatch(
-                f"not one of the table's {len(words.tokens)} tokens ({_some(words.tokens)}) is among the file's"
-                f" {source.rows} ({_some(source.tokens)})",
+                f"not one of the table's {len(words.tokens)} tokens ({_some(words.tokens)}) is among the file's "
+                f"{source.rows} ({_some(source.tokens)})",
                 "compare their spelling" + ("" if loosest else "; match=normalised is the loosest comparison"),
             )
     found = PretrainedTable(setting, source, aligned, coverage(aligned, words))
@@ -493,9 +495,11 @@ def _transformed(
             continue
         if frequencies is None or not frequencies.sum():
             rule = (
-                f"rows are weighted by how often their tokens occur, and the table's rows are {described(vocabulary)}"
+                f"rows are weighted by how often their tokens occur, but the table's rows are {described(vocabulary)}"
             )
-            remedy = "write {frequency_weight: {frequencies: ranks}} if the file is sorted, or leave the step out"
+            remedy = (
+                "write {frequency_weight: {frequencies: ranks}} if the file is sorted by frequency, or remove the step"
+            )
             return Mismatch(rule, remedy, f"transform.{place}.frequencies", step.frequencies.value)
     from embexp.vectors.transforms import TableRows, Transformation
 
@@ -534,14 +538,14 @@ def _with_trained_rows(
     if not aligned.count(RowKind.PRETRAINED):
         if not (stands_for_tokens(vocabulary) and stands_for_tokens(old_vocabulary)):
             return Mismatch(
-                f"the table's rows are {described(vocabulary)}, those of table {theirs!r} of the checkpoint"
-                f" {described(old_vocabulary)}, which differ",
-                "only the same buckets can be taken over; set the same hash_buckets, boundaries or quantiles",
+                f"the table's rows are {described(vocabulary)}, but those of table {theirs!r} of the checkpoint "
+                f"are {described(old_vocabulary)}",
+                "buckets can be restored only if they are the same; set the same hash_buckets, boundaries or quantiles",
             )
         return Mismatch(
             f"not one of the table's {len(words.tokens)} tokens ({_some(words.tokens)}) is among those of table"
             f" {theirs!r} of the checkpoint ({_some(row_tokens(old_vocabulary).tokens)})",
-            "compare their spelling, and the two columns of the data",
+            "compare their spelling and the columns that they come from",
         )
     matrix = earlier_rows(source, theirs, mapped_as=of_table.table.dtype if of_table.mapped else None)
     old = earlier.old_rows(source, theirs, aligned)
@@ -596,8 +600,8 @@ def pretrained_before(
         before, digest = summary["initialization"]["tables"][name]["pretrained"], found.tables[name].source.digest
         if digest != before["digest"]:
             raise RunError(
-                f"{before['path']} has changed since the run {folder.path}, whose frozen table {name!r} is made"
-                f" from it (digest {digest}, expected {before['digest']}); put the file back"
+                f"{before['path']} has changed since the run {folder.path}, whose frozen table {name!r} was "
+                f"made from it (digest {digest}, expected {before['digest']}); restore the file"
             )
     return found
 

@@ -49,7 +49,7 @@ def open_run(path: Path, *, cache: Path) -> EarlierCheckpoint:
         path: of a finished run, or of a grown checkpoint.
 
     Raises:
-        NotARunError: it is neither, or the run has not ended or left no checkpoint.
+        NotARunError: it is neither, or the run has not finished or left no checkpoint.
         RunError: another process writes it.
         DataError: the index of the checkpoint is damaged, or a file is not what the run wrote.
     """
@@ -64,7 +64,7 @@ def open_run(path: Path, *, cache: Path) -> EarlierCheckpoint:
         index = writer.object_index(folder.final_checkpoint)
         if not index.is_file():
             ended = grown or folder.summary.is_file()
-            why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"
+            why = "the run saved no checkpoint (checkpoint.save was never)" if ended else "the run has not finished"
             raise NotARunError(f"{path} holds no checkpoint to take rows from: {why}")
         folder.check(index)
         from embexp.vectors import array_files
@@ -134,7 +134,7 @@ class EarlierCheckpoint:
         """What the run came to; a grown checkpoint has none.
 
         Raises:
-            NotARunError: the run has not ended.
+            NotARunError: the run has not finished.
         """
         return self.folder.read_summary()
 
@@ -246,13 +246,14 @@ def mismatch_with(source: EarlierCheckpoint, theirs: str, name: str, table: Tabl
     """
     if theirs not in source.tables:
         return Mismatch(
-            f"the checkpoint has no table {theirs!r}, its tables are {', '.join(source.tables)}",
+            f"the checkpoint has no table {theirs!r}; its tables are {', '.join(source.tables)}",
             f"name one: choose pretrained@tables.{name}.pretrained=checkpoint and set its table",
         )
     _, dim = source.shape(theirs)
     if table.dim not in (None, dim):
         return Mismatch(
-            f"rows of its table {theirs!r} have {dim} numbers, the table's {table.dim}", f"set tables.{name}.dim={dim}"
+            f"rows of its table {theirs!r} have {dim} numbers, but those of the table have {table.dim}",
+            f"set tables.{name}.dim={dim}",
         )
     return None
 

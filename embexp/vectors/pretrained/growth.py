@@ -165,10 +165,10 @@ def vocabulary_files(arguments: Sequence[str], source: EarlierCheckpoint) -> dic
     for word in arguments:
         named, faulty = _named(word, source)
         faults += faulty
-        faults += [f"{word}: a vocabulary for table {table!r} is named twice" for table in named if table in found]
+        faults += [f"{word}: table {table!r} is given two vocabularies" for table in named if table in found]
         found |= named
     if not arguments:
-        faults.append("name what it grows to: --vocabulary FILE, TABLE=FILE or FOLDER")
+        faults.append("give the new vocabulary: --vocabulary FILE, TABLE=FILE or FOLDER")
     if faults:
         tables = f"the tables of {source.folder.path} are {', '.join(source.tables)}"
         raise CommandLineError("\n    ".join([f"embexp checkpoint grow: {faults[0]}", *faults[1:], tables]))
@@ -185,7 +185,7 @@ def _named(word: str, source: EarlierCheckpoint) -> tuple[dict[str, Path], list[
     if path.is_dir():
         of_tables = {each.stem: each for each in sorted(path.iterdir()) if each.suffix in (".tsv", ".json")}
         faults = [
-            f"{word}: {each.name} is of no table" for name, each in of_tables.items() if name not in source.tables
+            f"{word}: {each.name} belongs to no table" for name, each in of_tables.items() if name not in source.tables
         ]
         faults += [] if of_tables else [f"{word}: there is no vocabulary in this folder (TABLE.tsv or TABLE.json)"]
         return ({} if faults else of_tables), faults
@@ -209,7 +209,7 @@ def read_vocabularies(path: Path, before: Vocabulary) -> Vocabulary:
     """
     if not stands_for_tokens(before):
         raise DataError(
-            f"{path}: the table's rows are {described(before)}, which don't grow by token; train a new run with more"
+            f"{path}: the table's rows are {described(before)}, which can't grow by token; train a new run with more"
         )
     if path.suffix == ".json" or vocabulary.is_written_by_a_run(path):
         found = Vocabulary.read(path.with_suffix(""))
@@ -219,7 +219,7 @@ def read_vocabularies(path: Path, before: Vocabulary) -> Vocabulary:
         kinds = type(found), type(before)
         if kinds[0] is not kinds[1]:
             raise DataError(
-                f"{path}: found a vocabulary of {described(found)}, and the table's is one of {described(before)}"
+                f"{path}: found a vocabulary of {described(found)}, but the table's is one of {described(before)}"
             )
         return found
     tokens = normalized(vocabulary.token_lines(path), before.steps)
@@ -228,8 +228,8 @@ def read_vocabularies(path: Path, before: Vocabulary) -> Vocabulary:
         numbers = pc.cast(pa.array(np.arange(len(tokens))), pa.large_string())
         if (strange := pc.index(pc.equal(tokens, numbers), False).as_py()) >= 0:
             raise DataError(
-                f"{path}, line {strange + 1}: found {tokens[strange].as_py()!r}, expected {strange}: ids of this table"
-                " are its row numbers, so a longer vocabulary is 0, 1, 2, … (a line each)"
+                f"{path}, line {strange + 1}: found {tokens[strange].as_py()!r}, expected {strange}: ids of "
+                f"this table are its row numbers, so a longer vocabulary must be 0, 1, 2, … (one per line)"
             )
         return IdentityVocabulary(len(tokens))
     assert isinstance(before, TokenVocabulary)

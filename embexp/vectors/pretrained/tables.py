@@ -246,8 +246,8 @@ def mapping_of(name: str, pretrained: PretrainedTable, kind: RowType) -> np.ndar
     mapped = mapping is not None and mapping.dtype == ROW_TYPES[kind]
     if not mapped and isinstance(setting, Checkpoint):
         raise RunError(
-            f"tables.{name}.init = memory_map: the rows of {setting.path} are not in its checkpoint but in the"
-            " file that the table was made from, in another form; choose init=assign"
+            f"tables.{name}.init = memory_map: the rows of {setting.path} are not in its checkpoint but, in "
+            f"another form, in the file that the table was made from; choose init=assign"
         )
     if mapping is None or pretrained.transform is not None:
         raise RunError(
@@ -295,11 +295,13 @@ def width_mismatch(steps: Sequence[Step], file_dim: int, name: str, table: Table
         step = steps[found.step]
         remedy = f"{settle}, or choose {' or '.join(choices)} instead"
         if (number := getattr(step, "dim", None) or getattr(step, "count", None)) is not None:
-            remedy = f"set a {'larger' if number < found.length else 'smaller'} number, or leave the step out"
+            remedy = f"set a {'larger' if number < found.length else 'smaller'} number, or remove the step"
         return Mismatch(found.rule, remedy, f"transform.{found.step}", step.described)
     if table.pretrained is None and table.dim == 1 < file_dim:
         return Mismatch(
-            f"the file's rows have {file_dim} numbers, the table's 1, and only a table's own file is cut down to that",
+            f"the file's rows have {file_dim} numbers and those of the table have 1, but only a table's own "
+            f"file may be cut "
+            f"down to that",
             f"choose pretrained@tables.{name}.pretrained=file",
         )
     return None
@@ -346,7 +348,7 @@ def with_dims(spec: RunSpec, pretrained: Pretrained, model_faults: ModelFaults) 
         Fault(
             f"tables.{name}.dim",
             "null",
-            "null stands for the length of a pretrained file's rows, and none fits this table: "
+            "null means the length of the rows of a pretrained file, but none fits this table: "
             + pretrained.mismatches.get(name, "it has none"),
             "set a number",
         )

@@ -224,7 +224,7 @@ def test_a_lost_worker_ends_all_and_is_named(stopped: bool, cpu: Path) -> None:
     said, seconds = slept(cpu.parent / f"lost {stopped}", stopped=stopped)
     assert seconds < 15
     assert "worker 2 at 127.0.0.1:" in said.splitlines()[-1]
-    assert ("nothing was heard of it for 5 seconds" in said) == stopped
+    assert ("nothing was heard from it for 5 seconds" in said) == stopped
 
 
 SLOW = """

@@ -61,7 +61,7 @@ def test_known_from(strategy: MultiWorker, environment: Mapping[str, str], expec
         (THREE, {"TF_CONFIG": "[]"}, ["TF_CONFIG can't be read"]),
         (THREE, tf_config("worker", 0, worker=["a:1"]), ["TF_CONFIG has 1 workers", "strategy.workers is 3"]),
         (THREE, tf_config("worker", 7, worker=["a:1", "b:2", "c:3"]), ["TF_CONFIG"]),
-        (THREE, tf_config("ps", 0, worker=["a:1", "b:2", "c:3"], ps=["d:4"]), ["ps", "chief and worker only"]),
+        (THREE, tf_config("ps", 0, worker=["a:1", "b:2", "c:3"], ps=["d:4"]), ["ps", "only chief and worker"]),
     ],
 )
 def test_contradictions(strategy: MultiWorker, environment: dict[str, Any], said: list[str]) -> None:

@@ -171,7 +171,9 @@ def test_a_process_too_many_is_told_where_to_look() -> None:
         late = meeting.join(1)
         for _ in rendezvous.PURPOSES:
             stack.enter_context(server.accept()[0]).sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" * 3)
-        message = f"worker 1 has no answer from worker 0 at {meeting.address}: .*: see what worker 0 says, and"
+        message = (
+            f"worker 1 has no answer from worker 0 at {meeting.address}: .*: see the output of worker 0; check whether"
+        )
         with pytest.raises(RunError, match=message):
             late.result(30)
 
@@ -192,7 +194,7 @@ def test_a_worker_that_can_not_come_any_more_ends_the_wait() -> None:
 
 
 def test_without_a_worker_0_the_others_end_at_their_deadline() -> None:
-    with pytest.raises(RunError, match=r"worker 0 does not listen at 127.0.0.1:\d+ .*for 0.5 seconds"):
+    with pytest.raises(RunError, match=r"worker 0 has not been listening at 127.0.0.1:\d+ for 0.5 seconds"):
         Meeting(2, seconds=0.5).join(1).result(10)
 
 
@@ -269,7 +271,7 @@ def test_a_worker_that_hangs_up_is_lost_at_once() -> None:
 def test_a_worker_that_is_silent_is_lost_after_that_time() -> None:
     leader, _, aborted, address = led(2.0)
     began = time.monotonic()
-    with pytest.raises(RunError, match=f"worker 1 at {address} was lost: nothing was heard of it for 2 seconds"):
+    with pytest.raises(RunError, match=f"worker 1 at {address} was lost: nothing was heard from it for 2 seconds"):
         leader.reply(1)
     assert 1.5 < time.monotonic() - began < 8
     assert aborted.reason is not None

@@ -91,7 +91,7 @@ class TestRagged:
         np.testing.assert_array_equal(found, [[total(1), total(2)], [total(), total()]])
 
     def test_output_shape_that_does_not_fit(self) -> None:
-        with pytest.raises(ValueError, match="holds 4 vectors, which is no multiple of the 3 rows"):
+        with pytest.raises(ValueError, match="holds 4 vectors, which is not a multiple of the 3 rows"):
             look_up(ragged([1], [2], [3]), None, output_shape=[2, 2])
 
 
@@ -109,7 +109,7 @@ class TestRefusals:
 
     def test_another_number_of_dense_ids(self) -> None:
         spec = (tf.TensorSpec([None], tf.int64), None)
-        with pytest.raises(RunError, match="holds another number of dense ids"):
+        with pytest.raises(RunError, match="holds a different number of dense ids"):
             look_up(tf.constant([1, 2, 3], tf.int64), [2], spec=spec)
 
     def test_another_number_of_weights(self) -> None:
@@ -119,7 +119,7 @@ class TestRefusals:
         )
         ids = tf.SparseTensor([[0, 0], [0, 1]], tf.constant([4, 2], tf.int64), [1, 2])
         weights = tf.SparseTensor([[0, 0]], [1.0], [1, 2])
-        with pytest.raises(RunError, match="not as many weights as ids"):
+        with pytest.raises(RunError, match="the numbers of weights and ids differ"):
             look_up(ids, [1, 2], weights, spec=spec)
 
     def test_ragged_ids_of_unknown_number_of_rows(self) -> None:

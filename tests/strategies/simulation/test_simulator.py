@@ -295,7 +295,7 @@ class TestSteps:
 
             np.testing.assert_array_equal(train(IDS).values[0], START[IDS])
             enqueue(IDS + 1)
-            with pytest.raises(tf.errors.InvalidArgumentError, match="batches leave the queue of a core in the order"):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="batches leave a core's queue in the order"):
                 train(IDS + 2)
             np.testing.assert_array_equal(train(IDS + 3).values[1], START[IDS + 3])
             assert rows(embedding)[5].tolist() == START[5].tolist()  # of the step that failed
@@ -464,7 +464,7 @@ class TestRefusals:
     def test_nothing_enqueued(self) -> None:
         with simulated() as strategy:
             embedding = new_embedding(strategy)
-            with pytest.raises(RuntimeError, match="nothing was enqueued yet"):
+            with pytest.raises(RuntimeError, match="nothing has been enqueued yet"):
                 tf.function(lambda: strategy.run(embedding.dequeue))()
 
     def test_dequeueing_in_a_condition(self) -> None:

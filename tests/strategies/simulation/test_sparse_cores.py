@@ -97,8 +97,8 @@ class TestLimits:
         ("ids", "words"),
         [
             (lambda: tf.range(7), "there are 7 dense ids for 8 samples"),
-            (lambda: tf.ragged.constant([[1]] * 7), "ragged ids have 7 rows, and there are 8 samples"),
-            (lambda: tf.SparseTensor([[8, 0]], [1], [9, 1]), "sparse ids name sample 8, and there are 8 samples"),
+            (lambda: tf.ragged.constant([[1]] * 7), "ragged ids have 7 rows, but there are 8 samples"),
+            (lambda: tf.SparseTensor([[8, 0]], [1], [9, 1]), "sparse ids name sample 8, but there are 8 samples"),
             (lambda: tf.SparseTensor([[1, 0], [0, 0]], [1, 2], [8, 1]), "must be in order: tf.sparse.reorder"),
             (lambda: tf.SparseTensor([[1, 0, 0]], [1], [8, 1, 1]), "sparse ids have rank 3"),
         ],
@@ -113,7 +113,7 @@ class TestLimits:
             look_up(strategy, embedding_of(strategy, samples=6), tf.range(6))
 
     def test_a_number_of_sparse_cores_that_is_no_power_of_two(self) -> None:
-        words = "the number of all SparseCores must be a power of two, and 6 is none"
+        words = "the total number of SparseCores must be a power of two, and 6 is not"
         with simulated(3, 2) as strategy, pytest.raises(tf.errors.InvalidArgumentError, match=words):
             look_up(strategy, embedding_of(strategy), tf.range(8))
 
@@ -123,7 +123,7 @@ def test_the_first_generation_is_refused() -> None:
         with strategy.scope():
             table = api.TableConfig(ROWS, DIM, name="items")
             embedding = api.TPUEmbedding({"seen": api.FeatureConfig(table)}, api.SGD(0.5))
-        with pytest.raises(RuntimeError, match="this TPU reports the embedding hardware V2, and TPUEmbedding needs V1"):
+        with pytest.raises(RuntimeError, match="this TPU reports the embedding hardware V2, but TPUEmbedding needs V1"):
             embedding.build(SAMPLES)
 
 
@@ -133,7 +133,7 @@ def test_the_first_generation_is_refused() -> None:
         ({"embedding_feature": "V3"}, "embedding_feature is one of V1, V2, UNSUPPORTED, got 'V3'"),
         (
             {"embedding_feature": "V2", "sparse_cores": 3},
-            "TensorFlow takes 1, 2 or 4 SparseCores of a chip, got sparse_cores=3",
+            "TensorFlow supports 1, 2 or 4 SparseCores per chip, got sparse_cores=3",
         ),
     ],
 )

@@ -119,7 +119,7 @@ def test_what_each_rule_took() -> None:
 def test_phases_by_epoch() -> None:
     schedule = FreezeSchedule(phases=(Phase(), Phase(epoch=1), Phase(step=25), Phase(epoch=3.5)))
     assert first_steps(schedule.phases, 9.6) == (0, 9, 25, 33)
-    with pytest.raises(ValueError, match="phase 2 begins at step 25, the one before it at step 30"):
+    with pytest.raises(ValueError, match="phase 2 begins at step 25, but the one before it begins at step 30"):
         first_steps((Phase(), Phase(epoch=3), Phase(step=25)), 10.0)
 
 
@@ -148,7 +148,7 @@ def test_a_mask_of_another_table_names_nothing(tmp_path: Path) -> None:
     phases = FreezeRows(mask_file=str(tmp_path / "mask.npy")).as_phases
     [taken] = group(phases, [0], facts()).taken
     assert taken.rows == 0
-    assert "has 5 values, and the table 6 rows" in taken.shortfall
+    assert "has 5 values, but the table has 6 rows" in taken.shortfall
 
 
 def test_tokens_need_a_vocabulary(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_what_is_refused() -> None:
         ValueError, match=r"expected an optimizer of tf\.compat\.v1\.train or of Keras 3, found builtins\.str"
     ):
         embexp.freeze("adam", [(table, range(3))])
-    with pytest.raises(ValueError, match="no variable is named"):
+    with pytest.raises(ValueError, match="no variable is given"):
         embexp.freeze(optimizers.SGD(), {})
     with pytest.raises(ValueError, match="table: frozen: row 6 is not in the variable, which has rows 0 to 5"):
         embexp.freeze(optimizers.SGD(), [(table, [6])])
@@ -248,7 +248,7 @@ def test_what_is_refused() -> None:
     layer.build([6])
     with pytest.raises(ValueError, match="layer 'dense' has 2 variables, expected one"):
         embexp.freeze(optimizers.SGD(), {layer: [3]}).build(layer.trainable_weights)
-    with pytest.raises(ValueError, match="which may belong to table, but is in no list of one entry for each trained"):
+    with pytest.raises(ValueError, match="which may belong to table, but is not in a list with one entry per trained"):
         embexp.freeze(Hidden(), [(table, [3])]).build([table])
     square = keras.Variable(np.ones((8, 8), np.float32), name="square")
     with pytest.raises(ValueError, match="square has as many rows as columns"):

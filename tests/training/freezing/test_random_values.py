@@ -30,7 +30,7 @@ def test_nothing_is_frozen_at_random_where_the_file_was_meant() -> None:
         settle(settled("freeze=pretrained_table"))
     [fault] = caught.value.faults
     assert (fault.path, fault.value) == ("freeze", "table")
-    assert fault.rule.startswith("random is false, and the pretrained file has nothing for table user")
+    assert fault.rule.startswith("random is false, but the pretrained file has no rows for table user")
     only = settle(settled("freeze@tables.item.freeze=pretrained_table"))
     assert (only["user"].frozen_rows, only["item"].frozen_rows) == (0, 3)
 

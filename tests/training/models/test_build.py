@@ -235,5 +235,5 @@ def test_inputs_name_the_dense_features() -> None:
 
 
 def test_inputs_that_do_not_fit_are_a_config_error() -> None:
-    with pytest.raises(ConfigError, match=re.escape("model.left = 'usr': it must name features of this run")):
+    with pytest.raises(ConfigError, match=re.escape("model.left = 'usr': this run has no such feature")):
         new_model(Dot(left=("usr", "user"), right=("item",)), 0)

@@ -141,8 +141,12 @@ def test_losses_trace_without_a_warning(kind: RankingLoss, smoothing: float, cap
     ("model", "inputs", "message"),
     [
         (ComplEx(), {"source": (6,), "relation": (6,)}, "candidates is missing"),
-        (DistMult(), {**SHAPES, "user": (6,)}, "every feature must be used, and distmult uses only source"),
-        (TransE(), {**SHAPES, "relation": (4,)}, "must have one dim, but have source 6, relation 4, candidates 6"),
+        (DistMult(), {**SHAPES, "user": (6,)}, "every feature must be used, but distmult uses only source"),
+        (
+            TransE(),
+            {**SHAPES, "relation": (4,)},
+            "must have the same dim, but they have source 6, relation 4, candidates 6",
+        ),
         (ComplEx(), dict.fromkeys(SHAPES, (5,)), "dims must be even, but there is source 5, relation 5, candidates 5"),
         (ComplEx(), {**SHAPES, "source": (3, 6)}, "complex takes one vector per feature"),
     ],

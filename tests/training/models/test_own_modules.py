@@ -57,7 +57,7 @@ def test_a_file_of_the_working_directory_hides_no_module(project: Path, function
 @pytest.mark.parametrize("function", ["numpy:load", "keras:Model", "keras.layers:Dense", "pytest:main", "embexp:run"])
 def test_installed_packages_are_not_the_user_s(project: Path, function: str) -> None:
     found = user_code.foreign(function)
-    assert "is installed (" in found or "is embexp's own" in found
+    assert "is installed (" in found or "belongs to embexp" in found
 
 
 def test_modules_of_the_working_directory_and_of_any_other_folder_are(project: Path) -> None:
@@ -93,8 +93,12 @@ def test_an_editable_install_is(project: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "name", "told"),
     [
-        ("from subprocess import run", "run", "mine imports it, and module 'subprocess' is in Python's library"),
-        ("from os import system as tower", "tower", "module 'os' is in Python's library"),
+        (
+            "from subprocess import run",
+            "run",
+            "mine imports it, and module 'subprocess' belongs to Python's standard library",
+        ),
+        ("from os import system as tower", "tower", "module 'os' belongs to Python's standard library"),
         ("try:\n    from subprocess import run\nexcept ImportError: ...", "run", "'subprocess'"),
         ("from keras import *", "Model", "module 'keras' is installed"),
         ("from keras import *\ndef Model(): ...", "Model", ""),

@@ -53,26 +53,26 @@ def test_inputs_that_fit(model: Model, inputs: Shapes, dense_width: int) -> None
             DOT,
             {**GOOD, "usr": (8,)} | {"user": (8,)},
             0,
-            "features.usr = unused: every feature must be used, and dot uses only those that it names.\n"
+            "features.usr = unused: every feature must be used, but dot uses only those that its settings name.\n"
             "    add 'usr' to model.left, model.right or model.biases, or remove the feature",
         ),
         (
             Dot(left=("usr",), right=("item", "user"), biases=("user_bias",)),
             GOOD,
             0,
-            "model.left = 'usr': it must name features of this run.\n    did you mean 'user'?",
+            "model.left = 'usr': this run has no such feature.\n    did you mean 'user'?",
         ),
         (
             Dot(left=("zzzz",), right=("item", "user"), biases=("user_bias",)),
             GOOD,
             0,
-            "model.left = 'zzzz': it must name features of this run.\n    the features are item, user, user_bias",
+            "model.left = 'zzzz': this run has no such feature.\n    the features are item, user, user_bias",
         ),
         (
             DOT,
             {**GOOD, "item": (4,)},
             0,
-            "model = dot: the vectors it multiplies must have one dim, but have user 8, item 4.",
+            "model = dot: the vectors that it multiplies must have the same dim, but they have user 8, item 4.",
         ),
         (
             DOT,
@@ -85,47 +85,47 @@ def test_inputs_that_fit(model: Model, inputs: Shapes, dense_width: int) -> None
             {**GOOD, "item": (5, 8)},
             0,
             "features.item = a sequence of shape [B, 5, 8]: dot takes one vector per feature.\n"
-            "    set features.item.max_sequence_length to 0 and leave output_shape unset, or take model=mlp",
+            "    set features.item.max_sequence_length to 0 and leave output_shape unset, or choose model=mlp",
         ),
         (
             DOT,
             GOOD,
             3,
             "data.dense_features = 3 columns: dot takes no dense features.\n"
-            "    remove them, or take model=mlp or model=dlrm",
+            "    remove them, or choose model=mlp or model=dlrm",
         ),
         (
             DLRM(),
             {"user": (8,)},
             0,
-            "model = dlrm of a single vector: it needs two vectors that interact: two features, or one feature "
-            "and dense features.\n    add a feature, or take model=mlp",
+            "model = dlrm with a single vector: it needs two vectors that interact: two features, or one feature "
+            "and dense features.\n    add a feature, or choose model=mlp",
         ),
         (
             DLRM(),
             {"user": (8,), "item": (4,)},
             0,
-            "model = dlrm: the vectors it multiplies must have one dim, but have user 8, item 4.",
+            "model = dlrm: the vectors that it multiplies must have the same dim, but they have user 8, item 4.",
         ),
         (
             FM(),
             {"user": (8,)},
             0,
-            "model = fm of a single vector: it needs two vectors that interact: two features, or one feature and "
-            "dense features; not biases.\n    add a feature, or take model=mlp",
+            "model = fm with a single vector: it needs two vectors that interact: two features, or one feature and "
+            "dense features; not biases.\n    add a feature, or choose model=mlp",
         ),
         (
             DeepFM(biases=("user_bias",)),
             {"user_bias": (1,)},
             2,
             "model = deepfm without vectors: it needs two vectors that interact: two features, or one feature and "
-            "dense features; not biases.\n    add a feature, or take model=mlp",
+            "dense features; not biases.\n    add a feature, or choose model=mlp",
         ),
         (
             FM(biases=("user_bais",)),
             GOOD,
             0,
-            "model.biases = 'user_bais': it must name features of this run.\n    did you mean 'user_bias'?",
+            "model.biases = 'user_bais': this run has no such feature.\n    did you mean 'user_bias'?",
         ),
         (
             FM(biases=("user",)),
@@ -138,7 +138,7 @@ def test_inputs_that_fit(model: Model, inputs: Shapes, dense_width: int) -> None
             {**GOOD, "item": (5, 8)},
             0,
             "features.item = a sequence of shape [B, 5, 8]: deepfm takes one vector per feature.\n"
-            "    set features.item.max_sequence_length to 0 and leave output_shape unset, or take model=mlp",
+            "    set features.item.max_sequence_length to 0 and leave output_shape unset, or choose model=mlp",
         ),
         (
             DCNv2(),
@@ -158,8 +158,8 @@ def test_inputs_that_fit(model: Model, inputs: Shapes, dense_width: int) -> None
             TextCNN(),
             {"user": (8,)},
             3,
-            "model = text_cnn without a sequence: it needs a sequence of words, and every feature here is one "
-            "vector per example.\n    set max_sequence_length of a feature, or take model=bag_of_words",
+            "model = text_cnn without a sequence: it needs a sequence of words, but every feature here is one "
+            "vector per example.\n    set max_sequence_length of a feature, or choose model=bag_of_words",
         ),
         (
             TextCNN(),
@@ -197,8 +197,8 @@ def test_inputs_that_do_not_fit(model: Model, inputs: Shapes, dense_width: int, 
 def test_a_dot_product_does_not_classify() -> None:
     [fault] = list(DOT.input_faults(GOOD, 0, classes=True))
     assert str(fault) == (
-        "model = dot: a product of two vectors is one number, and task classification needs one for each class.\n"
-        "    take model=mlp, model=bag_of_words or model=text_cnn, or another task"
+        "model = dot: a product of two vectors is one number, but task classification needs one per class.\n"
+        "    choose model=mlp, model=bag_of_words or model=text_cnn, or another task"
     )
     assert list(MLP().input_faults(GOOD, 0, classes=True)) == []
 
@@ -208,8 +208,8 @@ def test_biases_do_not_classify() -> None:
         assert list(model.input_faults(GOOD, 0, classes=True)) == []
     [fault] = list(FM(biases=("user_bias",)).input_faults(GOOD, 0, classes=True))
     assert str(fault) == (
-        "model.biases = user_bias: a bias is one number, and task classification needs one for each class.\n"
-        "    leave them out: first-order weights are then linear in the vectors"
+        "model.biases = user_bias: a bias is one number, but task classification needs one per class.\n"
+        "    remove them: first-order weights are then linear in the vectors"
     )
 
 

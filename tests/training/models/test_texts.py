@@ -221,5 +221,5 @@ def test_widths_must_differ() -> None:
 
 
 def test_text_cnn_without_a_text_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="it needs a sequence of words, and every feature here is one vector"):
+    with pytest.raises(ConfigError, match="it needs a sequence of words, but every feature here is one vector"):
         new_model(TextCNN(), {"user": (4,)})

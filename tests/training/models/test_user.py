@@ -207,11 +207,12 @@ def test_activations_come_in_the_order_of_their_names(folder: Path) -> None:
         (
             "mine.bad:subset",
             {},
-            "its model must take a dict of dense.features, user, words, but calling it so raised UserWarning: The "
+            "its model must take a dict of dense.features, user, words, but calling it with one raised "
+            "UserWarning: The "
             "structure of `inputs` doesn't match the expected structure. Expected: {'user': 'user'} Received: "
             "[^\\n]*}\\.\n    build",
         ),
-        ("mine.bad:lacking", {}, "calling it so raised KeyError.*no_such_feature"),
+        ("mine.bad:lacking", {}, "calling it with one raised KeyError.*no_such_feature"),
         ("mine.bad:NUMBER", {}, "it must be a function, but is a int"),
         ("mine.good:tower", {"widht": 3}, r"model\.args = \{'widht': 3\}: .*unexpected keyword argument 'widht'"),
         ("mine.bad:no_arguments", {}, r"model\.args = \{\}: .*too many positional arguments"),

@@ -85,7 +85,7 @@ def test_a_top_level_file_fills_what_it_fits_and_tells_the_rest(world: World) ->
     found = aligned(world.spec("pretrained=file", f"pretrained.path={world.glove}"))
     assert list(found.tables) == ["item"]
     assert found.mismatches["user"].startswith("not one of the table's 8 tokens ('u")
-    assert found.mismatches["item_bias"] == "the file's rows have 5 numbers, the table's 1"
+    assert found.mismatches["item_bias"] == "the file's rows have 5 numbers, but those of the table have 1"
 
 
 def test_a_top_level_file_is_not_cut_down_to_biases(world: World) -> None:
@@ -99,7 +99,9 @@ def test_a_top_level_file_is_not_cut_down_to_biases(world: World) -> None:
 
 def test_none_of_its_own_keeps_a_table_out(world: World) -> None:
     common = ("pretrained=file", f"pretrained.path={world.glove}", "pretrained@tables.item.pretrained=none")
-    with pytest.raises(ConfigError, match=r"(?s)it fits no table\n +user: not one .*\n +user_bias: .* the table's 1"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)it fits no table\n +user: not one .*\n +user_bias: .* those of " r"the table have 1"
+    ):
         aligned(world.spec(*common))
 
 
@@ -316,7 +318,7 @@ def test_a_file_without_tokens_is_taken_by_position(world: World, tmp_path: Path
     assert list(found.tables) == ["item"]
     content = found.as_json()["tables"]["item"]
     assert (content["match"], content["rows_pretrained"], content["rows_special"]) == ("position", 40, 0)
-    assert found.mismatches["user"].endswith("the file has no tokens, and it has 40, the table 60")
+    assert found.mismatches["user"].endswith("the file has no tokens, but the file has 40 rows and the table 60")
     np.testing.assert_array_equal(
         values(clicks(world, OWN, f"tables.item.pretrained.path={tmp_path / 'items.npy'}")), matrix
     )
@@ -326,7 +328,7 @@ def test_row_numbers_take_their_count_from_the_file(world: World, tmp_path: Path
     np.save(tmp_path / "items.npy", np.ones((50, 16), np.float32))
     setting = (OWN, f"tables.item.pretrained.path={tmp_path / 'items.npy'}")
     assert aligned(clicks(world, *setting)).tables["item"].rows == 50
-    with pytest.raises(ConfigError, match="the file has no tokens, and it has 50, the table 45"):
+    with pytest.raises(ConfigError, match="the file has no tokens, but the file has 50 rows and the table 45"):
         aligned(clicks(world, *setting, "tables.item.vocabulary_size=45"))
 
 

@@ -39,18 +39,18 @@ CASES = {
     "suffix of no format": (
         ["pretrained=file", "pretrained.path=notes.doc"],
         "pretrained.path",
-        "its suffix '.doc' stands for no format; state it, one of npy, npz,",
+        "the suffix '.doc' does not determine the format; set it to one of npy, npz,",
     ),
     "no numbers": (["pretrained=file", "pretrained.path=ints.npy"], "pretrained.path", "found numbers of type int64"),
     "too wide for every table": (
         ["pretrained=file", "pretrained.path=wide.npy"],
         "pretrained.path",
-        "it fits no table\n      user: the file's rows have 20 numbers, the table's 16\n      item: ",
+        "it fits no table\n      user: the file's rows have 20 numbers, but those of the table have 16\n      item: ",
     ),
     "too wide for its table": (
         [OWN, "tables.item.pretrained.path=wide.npy"],
         "tables.item.pretrained.path",
-        "the file's rows have 20 numbers, the table's 16.\n"
+        "the file's rows have 20 numbers, but those of the table have 16.\n"
         "    set tables.item.dim=20, or transform=[truncate] or [pca]",
     ),
     "longer by truncating": (
@@ -62,18 +62,19 @@ CASES = {
             "model=mlp",
         ],
         "tables.item.pretrained.transform.0",
-        "the file's rows have 20 numbers, the table's 32, and truncate makes rows shorter, never longer.\n"
+        "the file's rows have 20 numbers, those of the table have 32, but truncate only makes rows shorter.\n"
         "    set tables.item.dim=20, or choose zero_pad instead",
     ),
     "more components than numbers": (
         [OWN, "tables.item.pretrained.path=wide.npy", "tables.item.pretrained.transform=[center,{pca:30}]"],
         "tables.item.pretrained.transform.1",
-        "rows have 20 numbers here, its dim is 30, and pca makes rows shorter, never longer.\n    set a smaller number",
+        "rows have 20 numbers here, its dim is 30, but pca only makes rows shorter.\n    set a smaller number",
     ),
     "another length after the transform": (
         [OWN, "tables.item.pretrained.path=wide.npy", "tables.item.pretrained.transform=[center,{pca:12}]"],
         "tables.item.pretrained.path",
-        "the file's rows have 20 numbers, 12 after transform, the table's 16.\n    set tables.item.dim=12, or end",
+        "the file's rows have 20 numbers, 12 after transform, but those of the table have 16.\n    set "
+        "tables.item.dim=12, or end",
     ),
     "no other file": (
         [
@@ -108,7 +109,7 @@ CASES = {
             "tables.item.pretrained.join=columns",
         ],
         "tables.item.pretrained.path",
-        "the file's rows have 27 numbers, the table's 16.",
+        "the file's rows have 27 numbers, but those of the table have 16.",
     ),
     "one file side by side": (
         [
@@ -119,7 +120,7 @@ CASES = {
             "tables.item.dim=20",
         ],
         "tables.item.pretrained.join",
-        "it is about several files, and tables.item.pretrained.others names none.",
+        "it applies only to several files, but tables.item.pretrained.others names none.",
     ),
     "a misspelt setting of another file": (
         [OWN, "tables.item.pretrained.path=wide.npy", "tables.item.pretrained.others=[{path:wide.npy,fromat:npy}]"],
@@ -134,7 +135,7 @@ CASES = {
             "tables.item.pretrained.missing=neighbours",
         ],
         "tables.item.pretrained.missing_neighbours",
-        "missing is neighbours, which are in a file",
+        "missing=neighbours reads the neighbours from a file",
     ),
     "neighbours that are not used": (
         [
@@ -144,7 +145,7 @@ CASES = {
             "tables.item.pretrained.missing_neighbours=wide.npy",
         ],
         "tables.item.pretrained.missing_neighbours",
-        "it is read with missing=neighbours, and missing is initializer",
+        "it is read only with missing=neighbours, but missing is initializer",
     ),
     "no file of neighbours": (
         [
@@ -179,12 +180,12 @@ CASES = {
     "a step twice": (
         ["pretrained=file", "pretrained.path=wide.npy", "pretrained.transform=[center,center]"],
         "pretrained.transform",
-        "center stands twice in a row, and once would do; leave one of them out",
+        "center appears twice in a row; remove one of them",
     ),
     "weighted twice": (
         ["pretrained=file", "pretrained.path=wide.npy", "pretrained.transform=[frequency_weight,pca,frequency_weight]"],
         "pretrained.transform",
-        "rows are weighted by frequency once",
+        "rows can be weighted by frequency only once",
     ),
     "a deviation of constants": (
         [
@@ -194,7 +195,7 @@ CASES = {
             "initializer@tables.item.initializer=constant",
         ],
         "tables.item.pretrained.transform.1.std",
-        "null is the deviation of the table's initializer, and that of item is constant",
+        "null means the initializer's standard deviation, but the initializer of item is constant",
     ),
     "nothing to fit": (
         [
@@ -204,7 +205,7 @@ CASES = {
             "tables.item.pretrained.fit=used",
         ],
         "tables.item.pretrained.fit",
-        "it is about steps that are fitted, and transform has none of these",
+        "it applies only to fitted steps, but transform has none",
     ),
     "the old name, with a value that it never had": (
         ["pretrained=file", "pretrained.path=wide.npy", "pretrained.project=svd", "tables.item.dim=20", "model=mlp"],

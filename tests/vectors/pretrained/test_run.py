@@ -107,4 +107,7 @@ def test_plan_shows_coverage_with_a_look_at_the_data(world: World, capsys: pytes
     assert commands.main(["plan", *words, "--scan"]) == 0
     shown = capsys.readouterr().out
     assert "6 (50.0%)" in shown
-    assert "no effect: pretrained on tables.item_bias: the file's rows have 5 numbers, the table's 1" in shown
+    assert (
+        "no effect: pretrained on tables.item_bias: the file's rows have 5 numbers, but those of the table "
+        "have 1" in shown
+    )
