@@ -174,24 +174,27 @@ def changes(directory: Path, *, quick: bool = False) -> tuple[Change, ...]:
     return tuple(sorted(_changes(directory, quick=quick), key=lambda each: (kinds.index(each.kind), each.path)))
 
 
-def check(directory: Path, *paths: Path) -> None:
+def check(directory: Path, *paths: Path) -> dict[Path, Listed]:
     """Checks that files, and all files of folders, are what the run wrote. Nothing, if the run has no inventory.
 
     Args:
         *paths: files and folders in it that are about to be read; one that was never there may be named, too.
+
+    Returns:
+        What the inventory says of these files, which they were found to be.
 
     Raises:
         DataError: one has changed, is missing or was added; or the inventory is damaged.
     """
     inventory = read(directory)
     if inventory is None:
-        return
+        return {}
     names = [path.relative_to(directory).as_posix() for path in paths if path.is_relative_to(directory)]
     inside = {name for name in _names(directory) if _is_one_of(name, names)}
     listed = {name: file for name, file in inventory.files.items() if _is_one_of(name, names)}
     compared = (each for each in _compared(directory, listed, inside) if each.kind is not ChangeKind.MOVED)
     if (found := min(compared, key=str, default=None)) is None:
-        return
+        return {directory / name: file for name, file in listed.items()}
     words = {
         ChangeKind.CHANGED: "is not what the run wrote",
         ChangeKind.REMOVED: "is missing, and the run wrote it",
