@@ -137,13 +137,15 @@ class RunFolder:
         """Of each token of a table, in how many runs in a row the data lacked it; of runs that go on from others."""
         return self.path / "unseen" / f"{table}.npy"
 
-    def check(self, *paths: Path) -> None:
-        """Checks that files of the run are what it wrote, see `inventory.check`.
+    def check(self, *paths: Path) -> dict[Path, inventory.Listed]:
+        """Checks that files of the run are what it wrote, and returns what its inventory says of them.
+
+        See `inventory.check`.
 
         Raises:
             DataError: one has changed, is missing or was added.
         """
-        inventory.check(self.path, *paths)
+        return inventory.check(self.path, *paths)
 
     def checked_vocabulary(self, table: str) -> Path:
         """What `Vocabulary.read` takes: the path of a table's vocabulary without its suffix.

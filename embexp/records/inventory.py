@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from embexp.errors import DataError
@@ -104,20 +105,24 @@ class Inventory:
     digest: str
 
 
-def seal(directory: Path) -> str:
+def seal(directory: Path, linked: Mapping[tuple[int, int], Listed] = MappingProxyType({})) -> str:
     """Writes the inventory of a folder in which nothing is written any more, and returns its digest.
 
     A folder that has one gets a new one. All that it lists is on disk first, with its names. Files are read as many at
     a time as there are processors; one with several names (hard links), as checkpoints have, is read once.
+
+    Args:
+        linked: files of another folder, with its inventory, that have further names here, by `files.identity`. They are
+            listed as they are there and not read again: bytes that have changed since differ from both inventories.
     """
     inside = {name: os.lstat(directory / name) for name in _names(directory)}
-    by_inode = {(status.st_dev, status.st_ino): name for name, status in inside.items()}
-    read = dict(
-        zip(by_inode, at_once(lambda name: _listed(directory, name, on_disk=True), by_inode.values()), strict=True)
-    )
+    by_inode = {files.identity(status): name for name, status in inside.items()}
+    unread = {inode: name for inode, name in by_inode.items() if inode not in linked}
+    read = zip(unread, at_once(lambda name: _listed(directory, name, on_disk=True), unread.values()), strict=True)
+    known = {**linked, **dict(read)}
     for folder in {parent for name in inside for parent in PurePosixPath(name).parents}:
         files.to_disk(directory / folder)
-    found = {name: read[status.st_dev, status.st_ino].as_json() for name, status in sorted(inside.items())}
+    found = {name: known[files.identity(status)].as_json() for name, status in sorted(inside.items())}
     lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(content)}" for name, content in found.items())
     text = f'{{\n  "version": {_VERSION},\n  "files": {{\n{lines}\n  }}\n}}\n'
     files.write_text(directory / NAME, text)
@@ -174,24 +179,27 @@ def changes(directory: Path, *, quick: bool = False) -> tuple[Change, ...]:
     return tuple(sorted(_changes(directory, quick=quick), key=lambda each: (kinds.index(each.kind), each.path)))
 
 
-def check(directory: Path, *paths: Path) -> None:
+def check(directory: Path, *paths: Path) -> dict[Path, Listed]:
     """Checks that files, and all files of folders, are what the run wrote. Nothing, if the run has no inventory.
 
     Args:
         *paths: files and folders in it that are about to be read; one that was never there may be named, too.
+
+    Returns:
+        What the inventory says of these files, which they were found to be.
 
     Raises:
         DataError: one has changed, is missing or was added; or the inventory is damaged.
     """
     inventory = read(directory)
     if inventory is None:
-        return
+        return {}
     names = [path.relative_to(directory).as_posix() for path in paths if path.is_relative_to(directory)]
     inside = {name for name in _names(directory) if _is_one_of(name, names)}
     listed = {name: file for name, file in inventory.files.items() if _is_one_of(name, names)}
     compared = (each for each in _compared(directory, listed, inside) if each.kind is not ChangeKind.MOVED)
     if (found := min(compared, key=str, default=None)) is None:
-        return
+        return {directory / name: file for name, file in listed.items()}
     words = {
         ChangeKind.CHANGED: "has changed since the run wrote it",
         ChangeKind.REMOVED: "is missing, although the run wrote it",

@@ -52,7 +52,7 @@ from embexp.training.freezing import policies
 from embexp.training.freezing.policies import RowFacts, TablePolicy
 from embexp.vectors.pretrained import earlier
 from embexp.vectors.pretrained.aligned import align, tokens_of
-from embexp.vectors.pretrained.earlier import EarlierCheckpoint
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint, OpenedRuns
 from embexp.vectors.pretrained.tables import Pretrained, mapping_of, settings_of, with_dims
 
 
@@ -95,13 +95,19 @@ class Data:
 
 @stores.naming_urls()
 def read_data(
-    spec: RunSpec, progress: Progress, reading: together.Meeting = together.alone, *, complete: bool = True
+    spec: RunSpec,
+    progress: Progress,
+    reading: together.Meeting = together.alone,
+    *,
+    complete: bool = True,
+    runs: OpenedRuns | None = None,
 ) -> Data:
     """Scans the data (or finds it in the cache) and gives each table its vocabulary.
 
     Args:
         reading: who reads it together with this process.
         complete: whether the data have what the task makes of them.
+        runs: those that are open already; None: none is.
 
     Raises:
         ConfigError: the data lacks something that the config asks for.
@@ -110,7 +116,7 @@ def read_data(
     """
     columns, shared = columns_of(spec.data, spec.features, spec.tables, task=spec.task)
     cache = caching.cache_folder(spec.output.cache)
-    contract = contract_of(spec.parent, spec.task, columns, shared, cache)
+    contract = contract_of(spec.parent, spec.task, columns, shared, OpenedRuns(cache) if runs is None else runs)
     settings = {name: (spec.pretrained_path(name), spec.pretrained_of(name)) for name in spec.tables}
     further = _file_tokens(settings, shared, spec.data.token_steps or (), cache, progress)
     with reading(together.facts(spec.data)) as workers:
@@ -189,7 +195,7 @@ def _file_tokens(
 
 
 def contract_of(
-    parent: Parent, task: Task, columns: Columns, shared: Mapping[str, str], cache: Path
+    parent: Parent, task: Task, columns: Columns, shared: Mapping[str, str], runs: OpenedRuns
 ) -> Contract | None:
     """What a run takes over from its parent; None: it has none.
 
@@ -203,7 +209,7 @@ def contract_of(
     """
     if parent.path is None:
         return None
-    before = earlier.open_run(Path(parent.path), cache=cache)
+    before = runs[parent.path]
     if faults := list(_broken_contract(task, before, columns, shared)):
         raise ConfigError(faults)
     vocabularies: dict[str, Vocabulary] = {}
@@ -574,8 +580,10 @@ def prepare(
         VocabularyError: a table has fewer rows than its vocabulary needs.
         RunError: nothing is left to train on, or a table can't be initialized as the config says.
     """
-    data = read_data(spec, progress, reading)
-    rows, cache = _table_rows(spec.tables, data.vocabularies), caching.cache_folder(spec.output.cache)
+    cache = caching.cache_folder(spec.output.cache)
+    runs = OpenedRuns(cache)
+    data = read_data(spec, progress, reading, runs=runs)
+    rows = _table_rows(spec.tables, data.vocabularies)
     pretrained, dense, restored, found, code = Pretrained(), None, None, None, None
 
     def check(found: Pretrained) -> None:
@@ -588,9 +596,11 @@ def prepare(
     if base is not None:
         check(pretrained)
     else:
-        pretrained = align(settings_of(spec), data.vocabularies, rows, cache=cache, progress=progress, check=check)
+        pretrained = align(
+            settings_of(spec), data.vocabularies, rows, cache=cache, progress=progress, check=check, runs=runs
+        )
         dense_from = spec.dense_from()  # all of them name the same
-        dense = next((earlier.open_run(Path(each.path), cache=cache) for each in dense_from.values()), None)
+        dense = next((runs[each.path] for each in dense_from.values()), None)
         restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
         restored_digest = None if restored is None else _digest_of_checkpoint(restored, cache=cache)
         code = code_of(recorded_functions(spec), own_fields(spec))

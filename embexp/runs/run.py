@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -171,7 +172,7 @@ def complete(
             saving.sizes_on_disk(folder)  # a run with a summary is not trained again, even if the power is lost now
             folder.write_json(folder.summary, summary)
             kept = final_step if spec.output.plots else None
-            digest = _finish(spec.checkpoint, folder, summary, tracking, observer, plotted=kept)
+            digest = _finish(spec.checkpoint, folder, summary, tracking, observer, plotted=kept, linked=saver.linked)
     return RunResult(folder.path, summary, digest)
 
 
@@ -313,11 +314,13 @@ def _finish(
     observer: Observer,
     *,
     plotted: int | None,
+    linked: Mapping[tuple[int, int], inventory.Listed] = MappingProxyType({}),
 ) -> str:
     """What follows the summary, and can be repeated: a killed process may have done some of it.
 
     Args:
         plotted: the step of the final values, to be marked in plots; None: nothing is plotted.
+        linked: see `RunSaver`.
 
     Returns:
         The digest of the inventory, the last file of a run.
@@ -331,7 +334,7 @@ def _finish(
         plots.write_plots(folder.read_metrics(), summary, folder.plots, kept=plotted)
     tracking.finished(summary)
     observer.ending(summary, folder.path)
-    return tracking.seal(lambda: inventory.seal(folder.path))
+    return tracking.seal(lambda: inventory.seal(folder.path, linked))
 
 
 def prepare_machine(strategy: specs.Strategy) -> Strategy:

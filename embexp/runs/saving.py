@@ -23,6 +23,7 @@ from embexp.checkpoints.streaming import IncrementalSaves
 from embexp.errors import CheckpointError, DataError, EmbexpError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
+from embexp.records.inventory import Listed
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.runs.runtimes.execution import Execution, Save
@@ -56,6 +57,7 @@ class RunSaver:
         stopping: follows the validation metric; None: nothing does.
         resumed_at: steps at which the run was resumed so far.
         warn: called with a sentence when a checkpoint can't be written.
+        linked: the files of the parent that are among those of the run, by their identity, as its inventory lists them.
         waiting: returns the lines that wait until metrics.jsonl has room: a checkpoint has them, for a resumption.
         progress: called as a checkpoint is written.
     """
@@ -66,6 +68,7 @@ class RunSaver:
     stopping: EarlyStopping | None = None
     resumed_at: tuple[int, ...] = ()
     warn: Callable[[str], object] = print
+    linked: Mapping[tuple[int, int], Listed] = field(default_factory=dict)
     waiting: Callable[[], str] = lambda: ""
     progress: Progress = quiet
     _background: BackgroundDirectories = field(default_factory=BackgroundDirectories, repr=False)
@@ -195,17 +198,28 @@ class RunSaver:
     @cached_property
     def _parent(self) -> _ParentCheckpoint | None:
         """The parent's final checkpoint, if those of the run may be based on it."""
-        return _parent_checkpoint(self.prepared, self.started.execution, self.folder.checkpoints)
+        return _parent_checkpoint(self.prepared, self.started.execution)
+
+    @cached_property
+    def _base(self) -> Path | None:
+        """The parent's final checkpoint among those of the run; None: it can't be there."""
+        parent = self.prepared.dense
+        assert parent is not None
+        try:
+            listed = {files.identity(path.stat()): each for path, each in parent.checked_data.items() if not each.link}
+        except FileNotFoundError:  # somebody has removed the parent, of which whole checkpoints need nothing
+            return None
+        self.linked = listed
+        return store.link_earlier(parent.index, self.folder.checkpoints)
 
     def _write_rows(self, prefix: str, *, progress: Progress = quiet) -> None:
         """Writes all that is learned; in a run that goes on from a parent, what moved since, if that is much less."""
         execution = self.started.execution
         changed = {} if self._parent is None else self._parent.changed(execution.tables)
-        if self._parent is None or not changed:
+        if not changed or (base := self._base) is None:
             execution.save(prefix, progress=progress)
         else:
-            base = str(self._parent.prefix)
-            streaming.write(execution.checkpoint, prefix, base=base, changed=changed, progress=progress)
+            streaming.write(execution.checkpoint, prefix, base=str(base), changed=changed, progress=progress)
 
     def _write(
         self,
@@ -292,14 +306,12 @@ class _ParentCheckpoint:
     """The final checkpoint of a run's parent, on which those of the run may be based.
 
     Attributes:
-        prefix: where it is among those of the run.
         moved: by table, bool [rows]: those that did not begin as the row of the same number in it.
         row_bytes: of each table with its slots, by name.
         rows: of each table, by name.
         bytes: of the rows that it, and those that it is based on, have besides a whole one.
     """
 
-    prefix: Path
     moved: Mapping[str, np.ndarray]
     row_bytes: Mapping[str, int]
     rows: Mapping[str, int]
@@ -317,8 +329,8 @@ class _ParentCheckpoint:
         return found if self.bytes + some <= whole / 2 else {}
 
 
-def _parent_checkpoint(prepared: Prepared, execution: Execution, checkpoints: Path) -> _ParentCheckpoint | None:
-    """The parent's final checkpoint, linked into a run's checkpoints; None: these are whole."""
+def _parent_checkpoint(prepared: Prepared, execution: Execution) -> _ParentCheckpoint | None:
+    """The parent's final checkpoint; None: those of the run are whole."""
     spec, parent = prepared.spec, prepared.dense
     settings = spec.checkpoint
     if prepared.ancestor is None or parent is None or not settings.since_parent or spec.restore.path is not None:
@@ -330,14 +342,12 @@ def _parent_checkpoint(prepared: Prepared, execution: Execution, checkpoints: Pa
         parts.setdefault(part.table, []).append(part)
     known = {name: _moved_at_first(prepared, parent, name, each) for name, each in parts.items()}
     moved = {name: rows for name, rows in known.items() if rows is not None}
-    links = increments.chain(prefix_of(parent.index))
-    prefix = store.link_earlier(parent.index, checkpoints) if moved and len(links) <= _MOST_LINKS else None
-    if prefix is None:
+    if not moved or len(increments.chain(prefix_of(parent.index))) > _MOST_LINKS:
         return None
     row_bytes = {name: sum(each.dtype.size * int(each.shape[1]) for each in of) for name, of in parts.items()}
     further = [part for values in parent.tensors.values() for part in increments.parts_of(values)[1:]]
     size = sum(piece.size for part in further for piece in part.entry.pieces)
-    return _ParentCheckpoint(prefix, moved, row_bytes, {name: int(of[0].shape[0]) for name, of in parts.items()}, size)
+    return _ParentCheckpoint(moved, row_bytes, {name: int(of[0].shape[0]) for name, of in parts.items()}, size)
 
 
 def _moved_at_first(

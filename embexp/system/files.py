@@ -168,6 +168,11 @@ def is_leftover(name: str) -> bool:
     return name.startswith(".") and name.endswith((UNFINISHED, REMOVED))
 
 
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """What all names of a file have in common: its device and inode."""
+    return status.st_dev, status.st_ino
+
+
 def free_bytes(directory: Path) -> int:
     """Bytes that can still be written to a directory, which is made if it is missing.
 

@@ -29,6 +29,8 @@ from embexp.vectors import stored
 from embexp.vectors.stored import ROW_TYPES, Stored, Wanted, Writer, as_float32, mended, non_finite_rows
 
 BY_SUFFIX = {suffix: form for form in Format for suffix in form.reader.suffixes}
+_VERIFIED_SOON = 1 << 24
+"""Bytes that are compared with their checksums sooner than a note about that is on disk."""
 
 
 class VectorSource(MappableRows, Protocol):
@@ -205,8 +207,11 @@ class FileSource:
 
     @cached_property
     def _verified(self) -> bool:
-        """Compares the stored checksums with the data, once per content."""
-        if (check := self._stored.check) is not None:
+        """Compares the stored checksums with the data; of a large matrix, once per content."""
+        check = self._stored.check
+        if check is not None and 4 * self.rows * self.dim <= _VERIFIED_SOON:
+            check()
+        elif check is not None:
             caching.folder(self._cache, "verified", self._key(), lambda folder: check())
         return True
 

@@ -6,6 +6,7 @@ import errno
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ import pytest
 import embexp
 from embexp.checkpoints import contents, store
 from embexp.cli.commands import main
-from embexp.errors import CheckpointError
+from embexp.errors import CheckpointError, DataError
+from embexp.records import inventory
+from embexp.records.inventory import ChangeKind
 from embexp.runs import run as single
 from embexp.system.tensor_bundle.increments import is_incremental
 from embexp.training import loop
@@ -189,6 +192,69 @@ def test_where_most_moved_or_nothing_can_be_linked_all_rows_are_saved(
     assert not is_incremental(final("most", everyone))
     monkeypatch.setattr(Path, "hardlink_to", no_link)
     assert not is_incremental(final("elsewhere", few))
+
+
+LINK = ("train.epochs=1", "checkpoint.every_steps=null", "checkpoint.keep_best=false", *QUIET)
+
+
+def test_the_inventory_lists_the_parents_files_as_the_parents_does(
+    chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bytes that change between their check and the end of the run are found."""
+    for name in ("two", "three"):
+        assert inventory.changes(chain / name) == ()  # each file is read, and has the digest that is listed
+    parent, link = tmp_path / "parent", store.link_earlier
+    shutil.copytree(chain / "one", parent)
+
+    def linked(index: Path, checkpoints: Path) -> Path | None:
+        found = link(index, checkpoints)
+        flip(max(index.parent.glob("*.data-*"), key=lambda path: path.stat().st_size))
+        return found
+
+    monkeypatch.setattr(store, "link_earlier", linked)
+    embexp.continue_run(parent, chain / "two.csv", LINK, tmp_path / "link", quiet=True)
+    [change] = inventory.changes(tmp_path / "link")
+    assert (change.kind, change.path.rsplit("/", 1)[0]) == (ChangeKind.CHANGED, "checkpoints/earlier_1")
+    assert main(["verify", str(tmp_path / "link")]) != 0
+    assert change.path in "".join(capsys.readouterr())
+
+
+def flip(path: Path) -> None:
+    """Changes a byte in the middle of a file, of which all names show it."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        [byte] = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_parent_with_other_bytes_is_refused(chain: Path, tmp_path: Path, sealed: bool) -> None:
+    """By its inventory or, where it has none, by the checksums of its tensors."""
+    parent = tmp_path / "parent"
+    shutil.copytree(chain / "two", parent)
+    flip(max(parent.glob("checkpoints/earlier_1/*.data-*"), key=lambda path: path.stat().st_size))
+    if not sealed:
+        (parent / "inventory.json").unlink()
+    rule = "is not what the run wrote, says inventory.json" if sealed else "checksum"
+    with pytest.raises(DataError, match=rf"earlier_1/checkpoint.*{rule}"):
+        embexp.continue_run(parent, chain / "three.csv", LINK, tmp_path / "link", quiet=True)
+
+
+def test_a_parent_that_is_removed_in_the_training_is_not_needed(
+    chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, train = tmp_path / "parent", single.train
+    shutil.copytree(chain / "one", parent)
+
+    def without(*given: Any) -> loop.Outcome:
+        shutil.rmtree(parent)
+        return train(*given)
+
+    monkeypatch.setattr(single, "train", without)
+    embexp.continue_run(parent, chain / "two.csv", LINK, tmp_path / "link", quiet=True)
+    assert not is_incremental(tmp_path / "link/checkpoints/final/checkpoint")
+    assert inventory.changes(tmp_path / "link") == ()
 
 
 def no_link(self: Path, target: Path) -> None:

@@ -46,7 +46,7 @@ from embexp.vectors.alignment import RowKind, by_position, by_token, coverage, u
 from embexp.vectors.file_source import FileSource, JoinedSource, VectorSource, joined, open_vectors
 from embexp.vectors.initial_rows import of_neighbours, of_shape, of_subwords
 from embexp.vectors.pretrained import earlier
-from embexp.vectors.pretrained.earlier import EarlierCheckpoint, TrainedRows, row_tokens
+from embexp.vectors.pretrained.earlier import EarlierCheckpoint, OpenedRuns, TrainedRows, row_tokens
 from embexp.vectors.pretrained.tables import (
     Mismatch,
     Pretrained,
@@ -275,6 +275,7 @@ def align(
     cache: Path,
     progress: Progress = quiet,
     check: Callable[[Pretrained], object] = lambda found: None,
+    runs: OpenedRuns | None = None,
 ) -> Pretrained:
     """Opens the files that a run names, finds each table's rows in them, and checks their numbers.
 
@@ -286,6 +287,7 @@ def align(
             many rows as a file without tokens has, if those are more.
         cache: folder of files that were converted before.
         check: called with the tables' rows, still without digests, before the numbers of files are looked through.
+        runs: those that are open already; None: none is.
 
     Raises:
         ConfigError: a file does not fit; with all of them.
@@ -295,7 +297,7 @@ def align(
         if not isinstance(setting.setting, Checkpoint):
             stores.fetch(named_files(setting.path, setting.setting), cache=cache, progress=progress)
     sources: dict[tuple[object, ...], VectorSource] = {}
-    checkpoints: dict[str, EarlierCheckpoint] = {}
+    runs = OpenedRuns(cache) if runs is None else runs
     tables: dict[str, PretrainedTable] = {}
     mismatched: dict[str, Mismatch] = {}
     used: dict[tuple[str, RowType, bool], VectorSource | EarlierCheckpoint] = {}
@@ -304,9 +306,7 @@ def align(
         chosen, vocabulary, rows = setting.setting, vocabularies[name], sizes[name]
         with _named(setting.path):
             if isinstance(chosen, Checkpoint):
-                if chosen.path not in checkpoints:
-                    checkpoints[chosen.path] = earlier.open_run(Path(chosen.path), cache=cache)
-                run = checkpoints[chosen.path]
+                run = runs[chosen.path]
                 used[setting.path, RowType.FLOAT32, False] = run
             else:
                 chosen = with_sample(chosen, cache=cache)

@@ -23,6 +23,7 @@ from embexp.data.vocabularies.vocabulary import (
 )
 from embexp.errors import DataError, NotARunError
 from embexp.records.folder import RunFolder
+from embexp.records.inventory import Listed
 from embexp.specs.base import Note
 from embexp.specs.optimizers import TableOptimizer, slots_of
 from embexp.specs.pretrained import Match, NonFinite, SlotPolicy
@@ -70,6 +71,24 @@ def open_run(path: Path, *, cache: Path) -> EarlierCheckpoint:
         from embexp.vectors import array_files
 
         return EarlierCheckpoint(folder, spec, grown, index, array_files.checkpoint_tensors(index), cache)
+
+
+class OpenedRuns:
+    """Finished runs, and grown checkpoints, that a run takes something from. Each is opened once.
+
+    Args:
+        cache: folder for facts about their files.
+    """
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._opened: dict[str, EarlierCheckpoint] = {}
+
+    def __getitem__(self, path: str) -> EarlierCheckpoint:
+        """One of them; raises what `open_run` does."""
+        if path not in self._opened:
+            self._opened[path] = open_run(Path(path), cache=self._cache)
+        return self._opened[path]
 
 
 @dataclass(frozen=True)
@@ -122,7 +141,7 @@ class EarlierCheckpoint:
     index: Path
     tensors: Mapping[str, Values]
     cache: Path
-    _checked: list[bool] = field(default_factory=list, repr=False, compare=False)
+    _vocabularies: dict[str, Vocabulary] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -146,9 +165,12 @@ class EarlierCheckpoint:
     @cached_property
     def digest(self) -> str:
         """Digest of all that rows are taken from: the checkpoint, the vocabularies, and which rows are new in it."""
-        files = self.files
+        listed = self.checked_data
         content: dict[str, Any] = {
-            "checkpoint": [caching.file_digest(path, cache=self.cache) for path in files],
+            "checkpoint": [
+                listed[path].sha256 if path in listed else caching.file_digest(path, cache=self.cache)
+                for path in self.files
+            ],
             "vocabularies": {name: self.vocabulary(name).digest for name in self.tables},
         }
         if self.grown:
@@ -181,8 +203,10 @@ class EarlierCheckpoint:
         Raises:
             DataError: the file is missing or damaged, does not fit the table, or is not what the run wrote.
         """
-        found = Vocabulary.read_for(self.folder.checked_vocabulary(table), self.shape(table)[0])
-        return found.normalizing(self.spec.data.token_steps)
+        if table not in self._vocabularies:
+            found = Vocabulary.read_for(self.folder.checked_vocabulary(table), self.shape(table)[0])
+            self._vocabularies[table] = found.normalizing(self.spec.data.token_steps)
+        return self._vocabularies[table]
 
     def key(self, table: str, slot: str | None = None) -> str:
         """Where the checkpoint has a table, or one slot of it; without the suffix that TensorFlow adds."""
@@ -206,18 +230,21 @@ class EarlierCheckpoint:
         """
         from embexp.vectors import array_files
 
-        self._check_data()
+        self.checked_data  # noqa: B018  all tables may be in one file, which is read once
         stored = replace(array_files.stored_tensor(self.index, self.tensors, self.key(table, slot)), finite=True)
         file = FileSource(stored, cache=self.cache, non_finite=NonFinite.KEEP)
         if mapped_as is not None:
             file.map_as(mapped_as)
         return TrainedRows(file, self.digest, file.dtype, file.view if mapped_as is None else file.memory_map)
 
-    def _check_data(self) -> None:
-        """Checks the data files, at the first call: all tables may be in one."""
-        if not self._checked:
-            self.folder.check(*self.files)
-            self._checked.append(True)
+    @cached_property
+    def checked_data(self) -> Mapping[Path, Listed]:
+        """What the inventory of the run says of the files of the checkpoint; empty: it has none.
+
+        Raises:
+            DataError: a file is not what the run wrote.
+        """
+        return self.folder.check(*self.files)
 
     def rows_of_run(self, table: str) -> np.ndarray:
         """int64 [rows]: which row of the run it was trained as, -1 where it is new since.
