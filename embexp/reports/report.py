@@ -438,7 +438,7 @@ def _other_data(by_data: Sequence[Sequence[Record]], repeats: Sequence[str]) -> 
             f" {'it' if len(by_data[0]) == 1 else 'them'}: {'; '.join(parts)}"
         )
     if len(by_data) > 1 + _MOST:
-        yield f"{len(by_data) - 1 - _MOST} more groups of runs were evaluated on other data, and are ranked separately"
+        yield f"{len(by_data) - 1 - _MOST} more groups of runs have different data, and are ranked separately"
 
 
 def _inert(records: Sequence[Record]) -> Iterator[str]:

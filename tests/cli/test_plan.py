@@ -188,7 +188,7 @@ def test_jobs_and_doubles_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None
     lines = plan(capsys, "-m", "seed=0,1,0", "optimizer=sgd,adam")
     assert ["0", "0", "sgd"] in lines
     assert ["3", "1", "adam"] in lines
-    assert ["4", "0", "sgd", "the", "same", "as", "job", "0:", "not", "run", "again"] in lines
+    assert ["4", "0", "sgd", "duplicate", "of", "job", "0,", "not", "run", "again"] in lines
     assert ["4", "of", "6", "jobs", "would", "run;", "the", "first:"] in lines
 
 

@@ -49,7 +49,7 @@ def test_as_text() -> None:
         "",
         "",
         "C − A       A       C  difference        95% interval  p (Holm)  test    C is    for 80% power",
-        "auc       0.7500  0.7562     +0.0062  +0.0010 to +0.0114     0.040  DeLong  better      450 users",
+        "auc    0.7500  0.7562     +0.0062  +0.0010 to +0.0114     0.040  DeLong  better      450 users",
         "",
         "note",
     ]

@@ -356,7 +356,7 @@ def test_runs_on_other_data_are_ranked_apart_and_not_averaged(tmp_path: Path) ->
         content = spec(seed=seed, optimizer__learning_rate=rate)
         _on(run(tmp_path / str(number), content, validation={"rmse": value}, test={"rmse": value}), digest)
     found = report(tmp_path)
-    [note] = [note for note in found.notes if "other data" in note]
+    [note] = [note for note in found.notes if "different data" in note]
     assert note == (
         "4 runs (4, 5, 6, 7) were evaluated on different data from 4 runs (0, 1, 2, 3), and not ranked with them:"
         " the content of the data (digest bbbbbbbb, not aaaaaaaa)"
@@ -389,7 +389,7 @@ def test_a_run_alone_on_its_data_is_the_best_of_none(tmp_path: Path) -> None:
         _on(run(tmp_path / str(number), content, validation={"rmse": 1.0 + number}), digest * 64)
     found = report(tmp_path)
     assert [(row["run"], row["best"]) for row in found] == [("1", True), ("2", False), ("0", False)]
-    [note] = [note for note in found.notes if "other data" in note]
+    [note] = [note for note in found.notes if "different data" in note]
     assert "the content of the data of a.csv, not b.csv (digest aaaaaaaa, not bbbbbbbb)" in note
     assert report([tmp_path / "0", tmp_path / "1"]).best is None
 
@@ -400,7 +400,7 @@ def test_runs_on_the_same_data_are_ranked_together(tmp_path: Path) -> None:
         place = run(tmp_path / str(number), spec(optimizer__learning_rate=number), validation={"rmse": 1.0})
         _on(place, f"{number}" * 64, "a" * 64)
     found = report(tmp_path)
-    assert not [note for note in found.notes if "other data" in note]
+    assert not [note for note in found.notes if "different data" in note]
     assert [row["best"] for row in found] == [True, False]
 
 
@@ -421,7 +421,7 @@ def test_another_split_is_other_data(
         content = spec(**own, optimizer__learning_rate=number)
         run(tmp_path / str(number), content, validation={"rmse": 3.0 - number}, summary=summary if number == 2 else {})
     found = report(tmp_path)
-    [note] = [note for note in found.notes if "other data" in note]
+    [note] = [note for note in found.notes if "different data" in note]
     assert words in note
     assert [row["run"] for row in found if row["best"]] == ["1"]
 
@@ -437,5 +437,5 @@ def test_a_seed_that_draws_the_split_too_repeats_the_setting(tmp_path: Path) -> 
     assert [len(group.runs) for group in found.groups] == [3, 3]
     assert found.groups[1].comparison is not None
     assert found.groups[1].comparison.pairs == 3
-    assert not [note for note in found.notes if "other data" in note]
+    assert not [note for note in found.notes if "different data" in note]
     assert len(of_runs(found.records)["groups"]) == 2

@@ -375,7 +375,7 @@ def test_ctrl_c_ends_the_running_job_and_leaves_the_rest(command: Command, capsy
     presser.join()
     assert [job["status"] for job in jobs()] == ["completed", "interrupted", "planned"]
     assert jobs()[2]["reason"] == "the sweep was interrupted"
-    assert "ending the running job" in capsys.readouterr().err
+    assert "stopping the running job" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
