@@ -55,8 +55,7 @@ def made(layout: str, path: Path) -> Any:
     from embexp.specs.optimizers import Adam
     from embexp.tables import optimizers
     from embexp.tables.optimizers import RowGroups
-    from embexp.tables.split import SplitTable
-    from embexp.tables.table import EmbeddingTable
+    from embexp.tables.table import EmbeddingTable, SplitTable
 
     mapping = np.asarray(np.load(path, mmap_mode="c"))
     rows, slots = len(mapping), optimizers.slots_of(Adam())

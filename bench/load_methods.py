@@ -22,8 +22,7 @@ from embexp.initialization.method import AssignInSession, as_rows, assign_rows
 from embexp.specs.optimizers import Adagrad, Adam
 from embexp.system.machine import PeakMemory
 from embexp.tables import optimizers
-from embexp.tables.split import MappedTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, MappedTable
 from embexp.tables.variables import scatter_rows
 
 IDS = 4096

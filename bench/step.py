@@ -143,8 +143,7 @@ def embexp(
     from embexp.tables import optimizers
     from embexp.tables.optimizers import RowGroups
     from embexp.tables.row_engine import RowEngine
-    from embexp.tables.split import SplitTable
-    from embexp.tables.table import EmbeddingTable
+    from embexp.tables.table import EmbeddingTable, SplitTable
     from embexp.tables.variables import Precision
     from embexp.vectors.initial_rows import InitializerRows
 

@@ -450,9 +450,10 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
     recorded = RunFolder(folder).recorded_spec()  # before TensorFlow is loaded
     if allowed:
         check_code(named_functions(recorded), allowed, record=RunFolder(folder).spec)
-    from embexp.runs import finished, kernels
+    from embexp.records.manifest import Kernels
+    from embexp.runs import finished
 
-    kernels.Kernels.of_run(RunFolder(folder)).load_tensorflow()
+    Kernels.of_run(RunFolder(folder)).load_tensorflow()
     return finished.load_run(folder, allow_code=allowed)
 
 

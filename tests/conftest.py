@@ -147,7 +147,7 @@ def forked() -> Iterator[Path]:
 
 @pytest.fixture
 def forked_jobs(forked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The jobs of sweeps of this process start from one with TensorFlow imported, too."""
+    """What this process starts has TensorFlow imported, too: jobs of sweeps, and the runs that `verify` repeats."""
     monkeypatch.setattr(sys, "executable", str(preloaded.with_jobs(forked) / "python"))
 
 

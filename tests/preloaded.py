@@ -23,7 +23,7 @@ import sys
 import tempfile
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,12 @@ sys.exit(status if status >= 0 else 128 - status)
 
 
 @contextmanager
-def commands(folder: Path) -> Iterator[Path]:
+def commands(folder: Path, variables: Mapping[str, str] | None = None) -> Iterator[Path]:
     """Makes a folder for PATH with the commands `embexp` and `python`, which work until the block ends.
 
     Args:
         folder: an empty folder of short path, in which the commands and a socket are made.
+        variables: of the environment of the process that they start from; None: those of this one.
     """
     address = folder / "socket"
     with socket.socket(socket.AF_UNIX) as listening:
@@ -70,6 +71,7 @@ def commands(folder: Path) -> Iterator[Path]:
             [sys.executable, "-P", __file__, str(listening.fileno())],
             pass_fds=[listening.fileno()],
             stdin=subprocess.DEVNULL,
+            env=variables,
         )
     try:
         yield folder

@@ -67,6 +67,16 @@ WITH_TENSORFLOW = {
     "system/native.py",
 }
 """Modules of these rooms that are imported only where something is trained."""
+OF_FEW_RUNS = (
+    "embexp.config.zipped",
+    "embexp.data.files.arrow_columns",
+    "embexp.data.files.arrow_table",
+    "embexp.data.replay",
+    "embexp.specs.sparse_cores",
+    "embexp.training.significance",
+    "embexp.vectors.transforms",
+)
+"""Modules that are imported where a run needs them."""
 
 
 def test_the_arrows_are_the_allowed_ones() -> None:
@@ -145,8 +155,9 @@ def test_such_decisions_are_found(decision: str) -> None:
     assert not list(wording.decisions(source.replace(decision, "fault.code is Code.UNSET or error.errno == 2")))
 
 
-def test_a_run_is_prepared_without_tensorflow() -> None:
-    script = "import sys, embexp.runs.prepare; print([m for m in ('tensorflow', 'keras') if m in sys.modules])"
+def test_a_run_is_prepared_without_tensorflow_and_what_few_runs_need() -> None:
+    imported = "import sys, embexp.config.composition, embexp.runs.prepare, embexp.fields.columns.metrics"
+    script = f"{imported}; print([m for m in {('tensorflow', 'keras', *OF_FEW_RUNS)} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
     )

@@ -15,7 +15,7 @@ from embexp.config.messages import format_value
 from embexp.errors import ConfigError, Fault
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.specs import tracking
-from embexp.specs.parent import Parent
+from embexp.specs.pretrained import Parent
 from embexp.specs.run import RunSpec
 from embexp.system.stores import is_url
 

@@ -46,6 +46,9 @@ COMPOSITION_ERRORS = (
 )
 """What Hydra and OmegaConf raise if files, or files and a choice, can't be composed."""
 
+ZIP = "zip("
+"""How an override of several keys begins, see `embexp.config.zipped`."""
+
 _LOADED: dict[tuple[str, str, str], bytes] = {}
 """What Hydra loaded, pickled, by provider, file and text: it loads each file again for each set of choices."""
 _MOST_LOADED = 1_000

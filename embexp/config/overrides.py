@@ -23,9 +23,9 @@ from yaml.constructor import ConstructorError
 from yaml.parser import ParserError
 from yaml.scanner import ScannerError
 
-from embexp.config import hydra_job, patterns, zipped
+from embexp.config import hydra_job, patterns
 from embexp.config.folders import DEEPEST, MOST_DIGITS, Folders, Refused, checked, keys_of, outline, package_of, paths
-from embexp.config.loader import COMPOSITION_ERRORS, Loader, outline_of
+from embexp.config.loader import COMPOSITION_ERRORS, ZIP, Loader, outline_of
 from embexp.config.messages import (
     Caller,
     as_override,
@@ -84,7 +84,12 @@ def _parsed(loader: Loader, text: str) -> Override | Fault:
     too_deep = Fault(key[:80], "nested", f"values may be nested at most {DEEPEST} levels deep")
     is_zip = key.startswith(zipped.START)
     try:
-        override = zipped.parsed(loader, text[: text.index(key)], key, value) if is_zip else loader.parse(text)
+        if key.startswith(ZIP):
+            from embexp.config import zipped  # which few commands need
+
+            override: Override | Fault = zipped.parsed(loader, text[: text.index(key)], key, value)
+        else:
+            override = loader.parse(text)
     except RecursionError:
         return too_deep
     except OverrideParseException:
@@ -184,7 +189,7 @@ def _can_be(loader: Loader, text: str) -> bool:
     """Whether Hydra can read a text as an override."""
     key, _, value = text.partition("=")
     try:
-        loader.parse(f"zip={value}" if zipped.keys_of(key) else text)
+        loader.parse(f"zip={value}" if key.startswith(ZIP) else text)
     except OverrideParseException:
         return False
     return True
@@ -247,9 +252,12 @@ def with_additions(loader: Loader, selections: Sequence[Override]) -> list[Overr
 
 def sweep_lines(loader: Loader, texts: Sequence[str]) -> list[str]:
     """The overrides of a sweep, with a `+` before choices that are to be added: Hydra's sweepers compose jobs, too."""
+    from embexp.config import zipped
+
     parsed, _ = parse(loader, texts, sweeping=True)
     zips = [each for each in parsed if isinstance(each, zipped.Zipped)]
-    inside = [text for each in zips for text in zipped.written_out(loader, [_first_of(each)])]
+    firsts = [f"{each.key_or_group}={next(each.sweep_string_iterator())}" for each in zips]
+    inside = zipped.written_out(loader, firsts)
     whole = [*(each for each in parsed if each not in zips), *map(loader.parse, inside)]
     choices = [each for each in whole if is_selection(loader.folders, each)]
     added = {
@@ -259,11 +267,6 @@ def sweep_lines(loader: Loader, texts: Sequence[str]) -> list[str]:
     keys = {before.partition("=")[0]: after.partition("=")[0] for before, after in added.items()}
     added |= {str(each.input_line): zipped.with_keys(each, keys) for each in zips}
     return [added.get(text) or text for text in texts]
-
-
-def _first_of(override: zipped.Zipped) -> str:
-    """The first of its values, as an override."""
-    return f"{override.key_or_group}={next(override.sweep_string_iterator())}"
 
 
 def _first(value: Any) -> Any:

@@ -15,11 +15,10 @@ from typing import Any
 
 from hydra.core.override_parser.types import ChoiceSweep, Override, OverrideType, QuotedString, Transformer, ValueType
 
-from embexp.config.loader import Loader
+from embexp.config.loader import ZIP, Loader
 from embexp.config.messages import as_override, format_value
 from embexp.errors import Fault
 
-START = "zip("
 _WHOLE = re.compile(r"zip\(([^()]*)\)")
 _KEY = re.compile(r"\+{0,2}[^\W\d][\w./@:-]*", re.ASCII)
 _LISTED = 3
@@ -119,7 +118,7 @@ def written_out(loader: Loader, texts: Iterable[str]) -> list[str]:
     """Overrides of a job with one for each key: `zip(model,optimizer)=[mlp,sgd]` as `model=mlp` and `optimizer=sgd`."""
     found = []
     for text in texts:
-        if not text.startswith(START):
+        if not text.startswith(ZIP):
             found.append(text)
             continue
         key, _, value = text.partition("=")
@@ -144,7 +143,7 @@ def faults(overrides: Iterable[Override]) -> Iterator[Fault]:
 def with_keys(override: Zipped, added: Mapping[str, str]) -> str:
     """The text of an override with other keys in it, as with a + before one that is to be added."""
     keys = [added.get(each, each) for each in keys_of(override.key_or_group)]
-    return f"{START}{','.join(keys)})={str(override.input_line).partition('=')[2]}"
+    return f"{ZIP}{','.join(keys)})={str(override.input_line).partition('=')[2]}"
 
 
 def for_hydra(override: Override) -> str:

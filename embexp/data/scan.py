@@ -26,7 +26,6 @@ from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.contract import Contract, FileTokens
 from embexp.data.examples import Encoded, Examples, Layout, examples
-from embexp.data.files import arrow_columns
 from embexp.data.leaks import Leak
 from embexp.data.numbers import FittedColumn, PreparedNumbers
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
@@ -399,6 +398,8 @@ def encode_in_memory(
         DataError: a value is malformed, a label is none of the classes, or the source is read from files only.
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
+    from embexp.data.files import arrow_columns
+
     like = OtherFile(arrow_columns.IN_MEMORY, vocabularies, classes)
     found = arrow_columns.in_memory(data, source.wanted_names(columns))
     with tempfile.TemporaryDirectory(prefix="embexp-", ignore_cleanup_errors=True) as folder:

@@ -20,8 +20,7 @@ from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import optimizers
 from embexp.tables.optimizers import DecayShares, RowGroups
 from embexp.tables.row_engine import AnyTable
-from embexp.tables.split import MappedTable, SplitTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, MappedTable, SplitTable
 from embexp.tables.variables import SINGLE, Precision
 
 if TYPE_CHECKING:

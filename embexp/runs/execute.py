@@ -34,7 +34,7 @@ from embexp.runs.runtimes.execution import Blueprint, Execution
 from embexp.specs.fields import imported
 from embexp.specs.models import CustomLoss, Loss, Model
 from embexp.specs.optimizers import DenseOptimizer
-from embexp.specs.parent import Schedules
+from embexp.specs.pretrained import Schedules
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save
 from embexp.specs.tables import Feature, Storage, Table

@@ -35,9 +35,9 @@ from embexp.data.vocabularies.vocabulary import (
 )
 from embexp.errors import DataError, NotARunError, RunError, UsageError, excerpt
 from embexp.records.folder import RunFolder, check_code, named_functions
+from embexp.records.manifest import Kernels
 from embexp.records.outputs import check_place
 from embexp.reports import results
-from embexp.runs.kernels import Kernels
 from embexp.runs.prepare import PreparedTables, fitted_numbers, prepare_tables, read_recorded_data
 from embexp.runs.table_vectors import read_table
 from embexp.specs import arguments, fields

@@ -35,8 +35,7 @@ from embexp.specs.base import Note
 from embexp.specs.fields import imported
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
-from embexp.specs.parent import Classes, Parent
-from embexp.specs.pretrained import Checkpoint, File, Match
+from embexp.specs.pretrained import Checkpoint, Classes, File, Match, Parent
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.pretrained import Rows as SourceOfRows
 from embexp.specs.run import RunSpec, doubtful_settings, own_fields

@@ -31,11 +31,10 @@ from embexp.records import differences, inventory
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.inventory import Change
-from embexp.records.manifest import DECIDES_NOTHING
+from embexp.records.manifest import DECIDES_NOTHING, Kernels
 from embexp.records.outputs import check_place
 from embexp.reports.jobs import noted_inventory, record_changes
 from embexp.runs import runs_compared
-from embexp.runs.kernels import Kernels
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec, VariableRead, allow_fields, recorded
 from embexp.specs.running import OnError, Save, VectorTests

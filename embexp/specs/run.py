@@ -38,8 +38,7 @@ from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.models import MLP, ChosenMetric, CustomLoss, KerasModel, LossOfTask, chosen_metrics
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
-from embexp.specs.parent import Parent, is_absent
-from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
+from embexp.specs.pretrained import Checkpoint, NoPretrained, Parent, Pretrained, Sample, is_absent
 from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Sweep, Train
 from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.studies import DailyStudy, NoStudy

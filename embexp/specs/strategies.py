@@ -29,13 +29,13 @@ from embexp.specs.base import (
 from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
 from embexp.specs.running import RuntimeKind
-from embexp.specs.sparse_cores import MOST_CORES, Chips, Limits
 from embexp.specs.tables import Storage
 from embexp.specs.tasks import Compared
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
+    from embexp.specs.sparse_cores import Chips, Limits
 
 _ELSEWHERE = "set strategy=cpu"
 
@@ -213,6 +213,8 @@ class _OwnMemory(_Threads):
     @property
     def limits(self) -> Limits:
         """How many ids of a step SparseCores have room for."""
+        from embexp.specs.sparse_cores import Limits
+
         return Limits(self.max_ids_per_table, self.max_unique_ids_per_table, self.max_ids_per_chip_per_sample)
 
     @property
@@ -277,6 +279,8 @@ class TPUSimulator(_OwnMemory):
                 f"cores equally"
             )
             raise broken(rule, "cores", "hosts")
+        from embexp.specs.sparse_cores import MOST_CORES
+
         if self.sparse_cores not in (1, 2, MOST_CORES):
             rule = f"TensorFlow supports 1, 2 or 4 SparseCores per chip, not {self.sparse_cores}"
             raise broken(rule, "sparse_cores")
@@ -296,6 +300,8 @@ class TPUSimulator(_OwnMemory):
     @property
     def chips(self) -> Chips | None:
         """A chip for each core, with V2."""
+        from embexp.specs.sparse_cores import Chips
+
         return Chips(self.cores, self.sparse_cores) if self.sparse_cores_wanted else None
 
     @property

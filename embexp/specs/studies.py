@@ -16,8 +16,7 @@ from embexp.errors import Fault
 from embexp.specs import fields
 from embexp.specs.base import Choice, Spec, different, where_known
 from embexp.specs.data import GivenFiles
-from embexp.specs.parent import Parent
-from embexp.specs.pretrained import Checkpoint, NoPretrained
+from embexp.specs.pretrained import Checkpoint, NoPretrained, Parent
 from embexp.specs.running import Save
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ from embexp.tables.row_updates import (
     occurrence_gradients,
     summed_gradients,
 )
-from embexp.tables.split import MappedTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, MappedTable
 from embexp.tables.variables import read_without_copy
 
 AnyTable = MovingTable | MappedTable

@@ -19,8 +19,7 @@ from embexp.specs.optimizers import Adagrad, TableOptimizer
 from embexp.tables import inputs
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences
-from embexp.tables.split import SplitTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, SplitTable
 from embexp.tables.variables import read_without_copy, rounded
 
 _MANY = 16_384

@@ -23,7 +23,7 @@ from embexp.system import arrays
 from embexp.system.arrays import Rows, SomeRows
 from embexp.tables import optimizers as rules
 from embexp.tables.checkpointing import StreamedTable
-from embexp.tables.split import split_index
+from embexp.tables.table import split_index
 from embexp.tables.tpu_memory import Shards
 from embexp.tables.variables import ReadableTable, TableVariable, WritableRows, flags_of_rows, variable_over
 

@@ -23,8 +23,7 @@ from embexp.system.tensor_bundle.index import read_index
 from embexp.tables import checkpointing, optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.split import SplitTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, SplitTable
 from embexp.vectors import array_files as vectors
 from tests.checkpoint_values import write_checkpoint
 from tests.thoroughness import examples

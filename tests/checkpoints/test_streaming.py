@@ -20,8 +20,7 @@ from embexp.system.tensor_bundle.tensor import Tensor
 from embexp.tables import checkpointing, optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.split import SplitTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, SplitTable
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.tables.tpu_tables import TPUTable
 from tests.checkpoint_values import write_checkpoint

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -186,13 +185,13 @@ with v1.Session() as session:
 
 
 @pytest.fixture(scope="module")
-def tensorflow_1(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
+def tensorflow_1(forked: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
     """A checkpoint of a program that knows nothing of embexp, and the sum of each variable."""
     folder = tmp_path_factory.mktemp("v1")
     script = folder / "program.py"
     script.write_text(TENSORFLOW_1)
     done = subprocess.run(
-        [sys.executable, str(script), str(folder / "model.ckpt")],
+        [forked / "python", str(script), str(folder / "model.ckpt")],
         capture_output=True,
         text=True,
         cwd=folder,

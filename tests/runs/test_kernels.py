@@ -12,7 +12,7 @@ import tensorflow as tf
 import embexp
 from embexp.cli import commands
 from embexp.records.folder import RunFolder
-from embexp.runs.kernels import Kernels
+from embexp.records.manifest import Kernels
 from embexp.strategies import pieces
 from embexp.system import environment, native
 

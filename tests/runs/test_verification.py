@@ -20,9 +20,9 @@ from embexp.errors import CommandLineError, RunError, UsageError
 from embexp.records import inventory, manifest
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
+from embexp.records.manifest import Kernels
 from embexp.runs import experiment, runs_compared, verification
 from embexp.runs import run as single
-from embexp.runs.kernels import Kernels
 from embexp.runs.run import Observer
 from embexp.runs.verification import Rerun, in_own_process
 from embexp.system import machine

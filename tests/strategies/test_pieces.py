@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -55,23 +56,31 @@ if by_library:
 """
 
 
-@cache
-def digests(threads: int, *, by_library: bool = True, cores: int = 0) -> list[list[str]]:
+Digests = Callable[..., list[list[str]]]
+
+
+@pytest.fixture(scope="module")
+def digests(forked: Path) -> Digests:
     """Of each result of the program, by functions, and in a session."""
-    given = json.dumps([threads, by_library, cores])
-    done = subprocess.run([sys.executable, "-c", PROGRAM, given], capture_output=True, text=True, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+
+    @cache
+    def printed(threads: int, *, by_library: bool = True, cores: int = 0) -> list[list[str]]:
+        given = json.dumps([threads, by_library, cores])
+        done = subprocess.run([forked / "python", "-c", PROGRAM, given], capture_output=True, text=True, check=True)
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+
+    return printed
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(native.library("pieces") is None, reason="the library is not built")
 @pytest.mark.parametrize(("threads", "cores"), [(3, 0), (8, 1)])
-def test_bits_do_not_depend_on_threads(threads: int, cores: int) -> None:
+def test_bits_do_not_depend_on_threads(threads: int, cores: int, digests: Digests) -> None:
     by_functions, in_session = digests(threads, cores=cores)
     assert by_functions == in_session == digests(2)[0]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(native.library("pieces") is None, reason="the library is not built")
-def test_nor_on_the_library() -> None:
+def test_nor_on_the_library(digests: Digests) -> None:
     assert digests(3, by_library=False) == digests(2)[:1]

@@ -16,8 +16,7 @@ from embexp.specs.tables import Combiner, Feature
 from embexp.tables import optimizers
 from embexp.tables.optimizers import RowGroups
 from embexp.tables.row_engine import RowEngine
-from embexp.tables.split import SplitTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, SplitTable
 from tests.exact_rules import Course, Values
 from tests.thoroughness import examples
 

@@ -19,8 +19,7 @@ from embexp.system.arrays import ArrayRows
 from embexp.tables import fused_rows, inputs, optimizers
 from embexp.tables.optimizers import DecayShares, RowGroups
 from embexp.tables.row_engine import RowEngine
-from embexp.tables.split import SplitTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, SplitTable
 from embexp.tables.variables import SINGLE, Precision, read_without_copy
 from tests.thoroughness import examples
 

@@ -16,8 +16,7 @@ from embexp.specs.optimizers import Adam
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.split import SplitTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, SplitTable
 from tests.checkpoint_values import write_checkpoint
 
 ROWS, DIM = 9, 3

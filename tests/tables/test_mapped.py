@@ -17,8 +17,7 @@ from embexp.specs.tables import Feature
 from embexp.system import arrays, digests
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import RowEngine
-from embexp.tables.split import MappedTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, MappedTable
 from embexp.tables.variables import Precision
 from tests.thoroughness import examples
 
@@ -221,7 +220,7 @@ MEMORY = """
 import sys, numpy as np, tensorflow as tf
 from embexp.system.machine import PeakMemory, anonymous_bytes
 from embexp.tables.variables import Precision
-from embexp.tables.split import MappedTable
+from embexp.tables.table import MappedTable
 kind = sys.argv[3]
 mapping = np.asarray(np.load(sys.argv[1], mmap_mode="c")).view(kind)
 form = {"precision": Precision(tf.as_dtype(kind))}

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from embexp.specs.optimizers import SGD
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.split import SplitTable
-from embexp.tables.table import EmbeddingTable
+from embexp.tables.table import EmbeddingTable, SplitTable
 from embexp.tables.tpu_tables import TPUTable
 from embexp.tables.variables import ReadableTable
 

@@ -100,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.switches("--binary")
     options = parser.parse(arguments, _faults)
     from embexp.records.folder import RunFolder
-    from embexp.runs.kernels import Kernels, choose
+    from embexp.records.manifest import Kernels, choose_kernels
 
     kind = getattr(options, "as") or "savedmodel"  # of a delta
     _take_in_fields(Path(options.directory))
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
     allowed = options.allow_code if runs_model else None
     folder = RunFolder(Path(options.directory))
     if runs_model:
-        choose(folder)
+        choose_kernels(folder)
     since = [] if options.since is None else ["--since", options.since]
     check_finished(options.directory, "export", options.out, "--as", kind, *since, allow_code=allowed)
     from embexp.cli import stages

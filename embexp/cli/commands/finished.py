@@ -187,10 +187,10 @@ def load_finished(
         DataError: the run's own data have changed, see `prepare.check_recorded_data`.
     """
     from embexp.records.folder import RunFolder
-    from embexp.runs.kernels import Kernels, choose
+    from embexp.records.manifest import Kernels, choose_kernels
 
     folder = RunFolder(Path(directory))
-    choose(folder)
+    choose_kernels(folder)
     check_finished(directory, command, *rest, allow_code=allow_code)
     if own_data:
         from embexp.runs.prepare import check_recorded_data

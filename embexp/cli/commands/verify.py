@@ -98,9 +98,10 @@ def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> in
     """Checks and repeats one run, and returns the exit status."""
     from embexp.cli.commands.run import check_recorded
     from embexp.records.folder import RunFolder
-    from embexp.runs import kernels, verification
+    from embexp.records.manifest import choose_kernels
+    from embexp.runs import verification
 
-    kernels.choose(RunFolder(directory))
+    choose_kernels(RunFolder(directory))
 
     reported: list[Difference] = []
     began = time.monotonic()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from embexp.data.columns import Columns, Wanted, wanted
-from embexp.data.files import arrow_table, table_files
+from embexp.data.files import table_files
 from embexp.data.files.table_files import Files
 from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
@@ -419,4 +419,6 @@ def dated(locate: Locate, dates: Mapping[str, DateColumn]) -> Locate:
 
 def parquet(data: Parquet) -> ColumnarSource:
     """The source of Parquet files that a config describes."""
+    from embexp.data.files import arrow_table  # which imports more than other sources need
+
     return ColumnarSource(data, data.kind, dated(arrow_table.locate, data.dates), ["times in seconds"])

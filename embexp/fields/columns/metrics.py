@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,9 +14,10 @@ from embexp.data.examples import check_labels
 from embexp.errors import DataError, DivergedError
 from embexp.specs import tasks as metric_specs
 from embexp.specs.tasks import Labels, Task
-from embexp.training import significance
 from embexp.training.intervals import MOST, Drawn, Intervals, Outcomes, Progress, bootstrap, unheard
-from embexp.training.significance import Tested
+
+if TYPE_CHECKING:
+    from embexp.training.significance import Tested
 
 _CELLS = 1 << 20
 """Logits that are converted to float64 at a time."""
@@ -253,6 +254,8 @@ def accuracy(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None 
 
 def mcnemar_of_accuracies(labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> Tested:
     """McNemar's exact test of two models, by their logits."""
+    from embexp.training import significance  # which only comparisons need
+
     return significance.mcnemar(*(predicted_classes(each) == labels for each in (before, after)))
 
 

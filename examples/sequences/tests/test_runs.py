@@ -166,9 +166,9 @@ def test_checkpoint_grow(train: Train, tmp_path: Path) -> None:
 
 def test_sweeps_over_losses(settings: Sequence[str], tmp_path: Path) -> None:
     sweep = tmp_path / "sweep"
-    command("run", "-m", *settings, f"model.loss={','.join(LOSSES)}", f"hydra.sweep.dir={sweep}")
+    command("run", "-m", *settings, f"model.loss={','.join(LOSSES[:2])}", f"hydra.sweep.dir={sweep}")
     jobs = json.loads((sweep / "sweep.json").read_text())["jobs"]
-    assert [job["status"] for job in jobs] == ["completed"] * 3
+    assert [job["status"] for job in jobs] == ["completed"] * 2
 
 
 @pytest.mark.parametrize("loss", LOSSES)
