@@ -82,7 +82,6 @@ def _parsed(loader: Loader, text: str) -> Override | Fault:
         rule = f"a number may have at most {MOST_DIGITS} digits, but this one has {len(number[0].replace('_', '')):,}"
         return Fault(key, format_value(value), rule, "quote it if it is a text")
     too_deep = Fault(key[:80], "nested", f"values may be nested at most {DEEPEST} levels deep")
-    is_zip = key.startswith(zipped.START)
     try:
         if key.startswith(ZIP):
             from embexp.config import zipped  # which few commands need

@@ -239,7 +239,6 @@ def test_a_study_killed_before_it_noted_how_long_a_run_took(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("forked_jobs")
 def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = words(
         graph, "output.plots=false", "output.baselines=false", f"hydra.sweep.dir={tmp_path}/sweep", epochs=1
