@@ -403,9 +403,6 @@ def _history(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
         if value:
             rule = "a history has no order, weights or numbers; its ids are combined by the table's combiner"
             yield Fault(f"{path}.{key}", repr(value), rule, "remove it")
-    if spec.strategy.own_memory:
-        rule = "histories differ in length without bound, and a TPU takes inputs of one size"
-        yield CombinationFault(f"{path}.history_of", repr(name), rule, "remove the feature, or take strategy=cpu")
 
 
 def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:

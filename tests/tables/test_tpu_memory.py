@@ -16,6 +16,7 @@ from embexp.specs.tables import Combiner, Feature
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.tables.tpu_tables import TPUTable
+from tests.strategies.simulation.programs import rows_of
 from tests.tables.test_tpu_backend import (
     BATCH,
     DIM,
@@ -112,6 +113,41 @@ def test_checkpoints_are_of_rows_and_not_of_places(source: str, target: str, tmp
             assert table.read(0, ROWS, slot).tobytes() == values.tobytes()
             assert table.read(5, 9, slot).tobytes() == values[5:9].tobytes()
             assert table.take(np.array([0, 2, 12]), slot).tobytes() == values[[0, 2, 12]].tobytes()
+
+
+def plain(strategy: Any) -> Any:
+    """TensorFlow's own object for the table, not built yet."""
+    api = tf.tpu.experimental.embedding
+    with strategy.scope():
+        table = api.TableConfig(ROWS, DIM, tf.zeros_initializer(), api.Adagrad(0.1), "sum", "t")
+        return api.TPUEmbeddingV2(api.FeatureConfig(table, output_shape=[BATCH], name="f"))
+
+
+def of_tensorflow(strategy: Any, prefix: str) -> dict[str | None, np.ndarray]:
+    """The table and its slot by a restoration with TensorFlow's own adapter."""
+    restored = plain(strategy)
+    tf.train.Checkpoint(embedding=restored).read(prefix)
+    restored.build()
+    return {None: rows_of(restored, "t"), "accumulators": rows_of(restored, "t", "accumulators")}
+
+
+def test_tensorflow_restores_what_a_run_saved_and_its_own_on_as_many_chips_only(tmp_path: Any) -> None:
+    feature, ids = INPUTS["dense"]
+    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    with on_sparse_cores(2, 2) as strategy:
+        backend, table, step = on_tpu(strategy, feature, spec_of(ids()), optimizer=Adagrad(learning_rate=0.1))
+        trained_on_tpu(strategy, ids, backend, step, 3)
+        tf.train.Checkpoint(embedding=TableCheckpoint([table])).write(ours)
+        tf.train.Checkpoint(embedding=backend.embedding).write(theirs)
+        saved = {slot: table.read(0, ROWS, slot) for slot in (None, "accumulators")}
+    for chips, prefix in ((2, theirs), (2, ours), (1, ours)):
+        with on_sparse_cores(chips, 2) as strategy:
+            for slot, values in of_tensorflow(strategy, prefix).items():
+                assert values.tobytes() == saved[slot].tobytes(), (chips, prefix, slot)
+    with on_sparse_cores(1, 2) as strategy:
+        found = of_tensorflow(strategy, theirs)
+        assert found[None].tobytes() == saved[None].tobytes()
+        assert found["accumulators"].tobytes() != saved["accumulators"].tobytes()
 
 
 def test_tables_of_one_optimizer_and_width_are_stacked() -> None:
