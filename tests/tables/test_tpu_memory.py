@@ -131,7 +131,8 @@ def of_tensorflow(strategy: Any, prefix: str) -> dict[str | None, np.ndarray]:
     return {None: rows_of(restored, "t"), "accumulators": rows_of(restored, "t", "accumulators")}
 
 
-def test_tensorflow_restores_what_a_run_saved_and_its_own_on_as_many_chips_only(tmp_path: Any) -> None:
+def test_tensorflow_restores_slots_on_as_many_chips_only(tmp_path: Any) -> None:
+    """Its own adapter restores rows on any number of chips, and from a run's checkpoint; slots then start anew."""
     feature, ids = INPUTS["dense"]
     ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
     with on_sparse_cores(2, 2) as strategy:
@@ -140,14 +141,20 @@ def test_tensorflow_restores_what_a_run_saved_and_its_own_on_as_many_chips_only(
         tf.train.Checkpoint(embedding=TableCheckpoint([table])).write(ours)
         tf.train.Checkpoint(embedding=backend.embedding).write(theirs)
         saved = {slot: table.read(0, ROWS, slot) for slot in (None, "accumulators")}
-    for chips, prefix in ((2, theirs), (2, ours), (1, ours)):
+    with on_sparse_cores(2, 2) as strategy:
+        for slot, values in of_tensorflow(strategy, theirs).items():
+            assert values.tobytes() == saved[slot].tobytes(), slot
+    with on_sparse_cores(2, 2) as strategy:  # and a run's tables are restored from it
+        zeros = np.zeros_like(FIRST)
+        backend, table, _ = on_tpu(strategy, feature, SPEC, optimizer=Adagrad(learning_rate=0.1), first=zeros)
+        tf.train.Checkpoint(embedding=backend.embedding).read(theirs)
+        for slot, values in saved.items():
+            assert table.read(0, ROWS, slot).tobytes() == values.tobytes(), slot
+    for chips, prefix in ((2, ours), (1, theirs)):
         with on_sparse_cores(chips, 2) as strategy:
-            for slot, values in of_tensorflow(strategy, prefix).items():
-                assert values.tobytes() == saved[slot].tobytes(), (chips, prefix, slot)
-    with on_sparse_cores(1, 2) as strategy:
-        found = of_tensorflow(strategy, theirs)
-        assert found[None].tobytes() == saved[None].tobytes()
-        assert found["accumulators"].tobytes() != saved["accumulators"].tobytes()
+            found = of_tensorflow(strategy, prefix)
+            assert found[None].tobytes() == saved[None].tobytes(), (chips, prefix)
+            assert (found["accumulators"] == np.float32(0.1)).all(), (chips, prefix)
 
 
 def test_tables_of_one_optimizer_and_width_are_stacked() -> None:
