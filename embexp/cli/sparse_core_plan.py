@@ -11,13 +11,25 @@ from rich.console import Console
 
 from embexp.data.examples import Examples
 from embexp.errors import plural
-from embexp.runs.prepare import Prepared
+from embexp.runs.prepare import Prepared, longest_histories
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.optimizers import FROZEN_ROWS_OPTIMIZER, TableOptimizer, slots_of
 from embexp.specs.run import RunSpec
-from embexp.specs.sparse_cores import ALIGNMENT, Chips, Part, SettledLimits, Stack, Vectors, padded, settle, stacked
+from embexp.specs.sparse_cores import (
+    ALIGNMENT,
+    BAG,
+    Chips,
+    Part,
+    SettledLimits,
+    Stack,
+    Vectors,
+    padded,
+    settle,
+    stacked,
+)
 from embexp.specs.strategies import TPU, TPUSimulator
 from embexp.specs.tables import Feature
+from embexp.specs.tasks import Compared
 from embexp.system import terminal
 from embexp.system.terminal import byte_size, say
 from embexp.training.freezing.policies import TablePolicy
@@ -139,8 +151,10 @@ def plan(
     }
     optimizers = {name: spec.optimizer_of(name) for name in spec.tables}
     chips, parts = strategy.chips or _USUAL, _parts(rows, dims, frozen, optimizers)
-    bags = frozenset() if prepared is None else _bags(prepared)
-    vectors = _vectors(spec.features, parts, spec.train.batch_size // chips.count, bags)
+    bags = {} if prepared is None else _bags(prepared)
+    compared = spec.task.compared(spec)
+    counts = _counts_of_examples(spec.features, compared, rows, spec.train.batch_size, chips.count)
+    vectors = _vectors(spec.features, parts, counts, bags)
     stacks = stacked(parts, vectors, chips)
     found = SparseCorePlan(chips, strategy.chips is None, stacks)
     if prepared is None:
@@ -175,15 +189,34 @@ def _fixed(name: str) -> str:
     return f"{name}/fixed"
 
 
-def _bags(prepared: Prepared) -> frozenset[str]:
-    """The features whose vectors may have several ids each."""
+def _bags(prepared: Prepared) -> dict[str, int]:
+    """The features whose vectors may have several ids each, and for how many of each there is room."""
     spec, examples = prepared.spec, prepared.data.scan.examples
-    several = {*examples.lists, *examples.histories}
-    return frozenset(
-        name
+    longest = longest_histories(prepared)
+    return {
+        name: longest.get(name, BAG)
         for name, feature in spec.features.items()
-        if spec.ids_of(name) in several and not feature.max_sequence_length and _of_example(feature) == 1
-    )
+        if (name in longest or spec.ids_of(name) in examples.lists)
+        and not feature.max_sequence_length
+        and _of_example(feature) == 1
+    }
+
+
+def _counts_of_examples(
+    features: Mapping[str, Feature],
+    compared: Mapping[str, Compared],
+    rows: Mapping[str, int | None],
+    batch: int,
+    chips: int,
+) -> dict[str, int]:
+    """Of each feature the examples on one chip, and what they are compared with, such as negatives."""
+    own, found = batch // chips, {}
+    for name, feature in features.items():
+        found[name] = own
+        if (others := compared.get(name)) is not None:
+            drawn = own * (others.of_example + (not others.made)) + others.of_batch
+            found[name] = (rows[feature.table] or 0) if others.every else batch if others.whole_batch else drawn
+    return found
 
 
 def _of_example(feature: Feature) -> int:
@@ -192,20 +225,20 @@ def _of_example(feature: Feature) -> int:
 
 
 def _vectors(
-    features: Mapping[str, Feature], parts: Sequence[Part], examples: int, bags: frozenset[str]
+    features: Mapping[str, Feature], parts: Sequence[Part], counts: Mapping[str, int], bags: Mapping[str, int]
 ) -> dict[str, Vectors]:
     """What each feature looks up, by the name that a TPU has for it.
 
     Args:
-        examples: of a batch, on one chip.
-        bags: features whose vectors may have several ids each.
+        counts: of each feature the examples of a batch on one chip, with those that they are compared with.
+        bags: features whose vectors may have several ids each, see `Vectors`.
     """
     names, found = {part.name for part in parts}, dict[str, Vectors]()
     for name, feature in features.items():
-        count = examples * _of_example(feature)
+        count = counts[name] * _of_example(feature)
         for key, part in ((name, feature.table), (_fixed(name), _fixed(feature.table))):
             if part in names:
-                found[key] = Vectors(part, count, name not in bags)
+                found[key] = Vectors(part, count, bags.get(name, 1))
     return found
 
 
@@ -263,10 +296,11 @@ def _counts(senders: np.ndarray, rows: np.ndarray, partitions: int) -> np.ndarra
 
 def _ids_of(examples: Examples, column: str, feature: Feature, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The ids of a feature in some examples, and the vector of each, int64 [n]."""
-    several = examples.histories.get(column) or examples.lists.get(column)
+    history = examples.histories.get(column)
+    several = history or examples.lists.get(column)
     if several is None:
         return np.arange(len(rows)), examples.column(column, rows)
-    places, ends = several.taken(rows)
+    places, ends = several.taken(rows if history is None else examples.column(history.user, rows))
     example = np.repeat(np.arange(len(rows)), np.diff(ends))
     ids, of_example = several.values[places].astype(np.int64), _of_example(feature)
     if of_example == 1 and not feature.max_sequence_length:

@@ -167,7 +167,7 @@ def _fault(text: str) -> Fault | None:
 def _fault_of_value(loader: Loader, key: str, value: str) -> Fault:
     """The fault of an override whose value Hydra can't read."""
     caller = loader.permission.caller
-    if not (_NAMES.fullmatch(key) or zipped.keys_of(key)):
+    if not (_NAMES.fullmatch(key) or key.startswith(ZIP)):
         rule = (
             "a key consists of names separated by single dots; a name has ASCII letters, digits and "
             "underscores, and begins with a letter"

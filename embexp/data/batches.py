@@ -58,7 +58,12 @@ class Additions(Protocol):
         """The batch with what follows from the rows of its examples, int64 [B]."""
 
     def added(
-        self, batches: tf.data.Dataset, read: Callable[[Columns], Read], start_step: int, share: slice | None
+        self,
+        batches: tf.data.Dataset,
+        read: Callable[[Columns], Read],
+        start_step: int,
+        share: slice | None,
+        parts: int = 1,
     ) -> tf.data.Dataset:
         """The batches with what is added.
 
@@ -66,6 +71,7 @@ class Additions(Protocol):
             read: from further columns to what reads them, by rows of examples.
             start_step: the step of the first batch.
             share: the examples of each batch that are wanted; None: all, or those that are there.
+            parts: see `training_batches`.
         """
 
 
@@ -83,6 +89,7 @@ def training_batches(
     additions: Additions | None = None,
     weights: ExampleWeights | None = None,
     share: slice | None = None,
+    parts: int = 1,
 ) -> tf.data.Dataset:
     """The batches of steps `start_step` to `steps` of a training.
 
@@ -97,6 +104,8 @@ def training_batches(
         weights: of the examples; labels then are [B, 2], each with its weight.
         share: the examples of each batch that are wanted; None: all. What depends on the whole batch, as what is drawn
             for it, is made first.
+        parts: into how many equal parts each column is divided afterwards, one for each replica. What all examples
+            of a batch share, such as drawn negatives, is in each of them.
 
     Returns:
         A dataset of `steps - start_step` batches.
@@ -127,8 +136,9 @@ def training_batches(
 
     batches = batches.map(plain(with_columns))
     if additions is not None:
+        divided = {} if parts == 1 else {"parts": parts}  # which additions that run on no TPU need not take
         batches = additions.added(
-            batches, lambda some: _Reader(examples, some).batch, start_step, None if early else share
+            batches, lambda some: _Reader(examples, some).batch, start_step, None if early else share, **divided
         )
     batches = batches.prefetch(_AHEAD)
     return batches.apply(tf.data.experimental.assert_cardinality(steps - start_step)).with_options(_options())

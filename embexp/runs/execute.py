@@ -28,7 +28,7 @@ from embexp.records import differences
 from embexp.records.folder import RunFolder
 from embexp.records.manifest import decides_nothing
 from embexp.runs.evaluations import Evaluator, evaluator_of
-from embexp.runs.prepare import Prepared, PreparedTables
+from embexp.runs.prepare import Prepared, PreparedTables, longest_histories
 from embexp.runs.runtimes import execution
 from embexp.runs.runtimes.execution import Blueprint, Execution
 from embexp.specs.fields import imported
@@ -153,6 +153,7 @@ def training_batches(prepared: Prepared, strategy: Strategy, first_step: int = 0
         additions=imported(spec.task.additions)(spec, data) if spec.task.additions else None,
         weights=data.weights,
         share=strategy.share(spec.train.batch_size),
+        parts=strategy.parts,
     )
 
 
@@ -211,6 +212,7 @@ def build(
             plans=table_plans(prepared.tables, initial, _decay_shares(prepared)),
             features=features,
             columns={name: each.ids for name, each in dense.inputs.items()},
+            most_ids=longest_histories(prepared),
             assemble=partial(assemble, dense, strategy),
             strategy=strategy,
             total_steps=before + prepared.schedule.steps,

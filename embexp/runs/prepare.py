@@ -317,6 +317,15 @@ def _broken_contract(
                 yield Fault(f"tables.{table}.vocabulary.{key}", str(now), f"{rule} has {was}", f"leave it at {was}")
 
 
+def longest_histories(prepared: Prepared) -> dict[str, int]:
+    """How many ids the longest history has, by feature that reads histories; at least 1."""
+    spec, histories = prepared.spec, prepared.data.scan.examples.histories
+    lengths = {column: np.diff(history.splits) for column, history in histories.items()}
+    return {
+        name: int(lengths[column].max(initial=1)) for name in spec.features if (column := spec.ids_of(name)) in lengths
+    }
+
+
 def with_histories(data: Data) -> Data:
     """The data with the histories of users, of the examples that train."""
     scan = data.scan

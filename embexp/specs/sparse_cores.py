@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 ALIGNMENT = 8
 """Rows of a SparseCore, columns, and the places of each partition of a step's ids are padded to multiples of it."""
 BAG = 64
-"""Ids of a vector, on average over a chip's vectors, that have room by default, as is TensorFlow's default."""
+"""Ids of a list, on average over a chip's vectors, for which there is room by default, as is TensorFlow's default."""
 MOST_CORES = 4
 """SparseCores of a chip: TensorFlow's `TPUEmbeddingV2` makes a list for each of four."""
 _FLOAT_BYTES = 4
@@ -63,12 +63,12 @@ class Vectors:
     Attributes:
         part: name of its `Part`.
         count: vectors on each chip.
-        single: whether each vector has one id at most.
+        ids: for how many ids of each vector, on average, there is room by default.
     """
 
     part: str
     count: int
-    single: bool
+    ids: int
 
 
 @dataclass
@@ -171,7 +171,7 @@ class SettledLimits:
 def settle(
     limits: Limits, vectors: Iterable[Vectors], stacks: Mapping[str, Sequence[str]], chips: Chips
 ) -> SettledLimits:
-    """Limits that no step exceeds whose vectors have `BAG` ids on average, where they are not given.
+    """Limits that no step exceeds whose vectors have no more `ids` on average, where they are not given.
 
     Args:
         stacks: by name, the names of their parts.
@@ -180,7 +180,7 @@ def settle(
     counts, ids = dict.fromkeys(stacks, 0), dict.fromkeys(stacks, 0)
     for each in vectors:
         counts[stack_of[each.part]] += each.count
-        ids[stack_of[each.part]] += each.count * (1 if each.single else BAG)
+        ids[stack_of[each.part]] += each.count * each.ids
     per_core = {stack: count // chips.cores for stack, count in ids.items()}
     # Each partition begins at a multiple of 8 places.
     padding = ALIGNMENT * chips.cores * chips.partitions

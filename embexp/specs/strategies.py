@@ -203,7 +203,8 @@ class _OwnMemory(_Threads):
     max_unique_ids_per_table: Count | None = None
     """Distinct ones of these ids; null: as many as fit."""
     max_ids_per_chip_per_sample: Count | None = None
-    """Places for ids in a chip's memory, for each vector of a stack; null: one for each id, 64 for each bag of ids."""
+    """Places for ids in a chip's memory, for each vector of a stack; null: one for each id, 64 for each bag of ids,
+    as many as the longest history has."""
 
     @property
     def sparse_cores_wanted(self) -> bool:

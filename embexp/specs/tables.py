@@ -414,9 +414,6 @@ def _history(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
         if value:
             rule = "a history has no order, weights or numbers; its ids are combined by the table's combiner"
             yield Fault(f"{path}.{key}", repr(value), rule, "remove it")
-    if spec.strategy.own_memory:
-        rule = "histories may have any length, but a TPU takes inputs of a fixed size"
-        yield CombinationFault(f"{path}.history_of", repr(name), rule, "remove the feature, or choose strategy=cpu")
 
 
 def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:

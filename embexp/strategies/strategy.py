@@ -121,6 +121,7 @@ class Strategy(Replication, ABC):
         inputs: Mapping[str, Any],
         counter: Any,
         total_steps: int,
+        most_ids: Mapping[str, int],
     ) -> Embeddings:
         """Makes the tables, within `host`, in the current graph.
 
@@ -129,6 +130,7 @@ class Strategy(Replication, ABC):
             inputs: `tf.TypeSpec` of each feature's ids in a whole batch, by feature.
             counter: int64 variable, the number of steps done.
             total_steps: length of the training, for schedules that end with it.
+            most_ids: of features whose examples have several ids each, the most that one has, as far as it is known.
 
         Raises:
             RunError: this strategy can't make the tables.
@@ -164,6 +166,11 @@ class Strategy(Replication, ABC):
     def share(self, batch_size: int) -> slice | None:
         """The examples of each batch of a training that this process reads; None: all."""
         return None
+
+    @property
+    def parts(self) -> int:
+        """Into how many equal parts each column of a training batch is divided."""
+        return 1
 
     def conducted(self, runtime: Runtime, parts: Assembly) -> Runtime:
         """The runtime of a run whose variables have their first values, with all that other processes do."""

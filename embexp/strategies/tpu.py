@@ -121,6 +121,11 @@ class TPUStrategy(Replicated):
         options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
         return self.strategy.distribute_datasets_from_function(parts_of_host, options=options)
 
+    @property
+    def parts(self) -> int:
+        """One for each core."""
+        return self.replicas
+
     def part_spec(self, spec: Any) -> Any:
         """`tf.TypeSpec` of a replica's part of a tensor of whole batches.
 
@@ -148,6 +153,7 @@ class TPUStrategy(Replicated):
         inputs: Mapping[str, Any],
         counter: Any,
         total_steps: int,
+        most_ids: Mapping[str, int],
     ) -> Embeddings:
         """The tables in the TPU's memory, filled.
 
@@ -167,6 +173,7 @@ class TPUStrategy(Replicated):
             total_steps=total_steps,
             pipelined=self.pipelined,
             sparse_cores=self._limits if sparse_cores else None,
+            most_ids=most_ids,
         )
         self._backend = backend
         return Embeddings(tables, backend, backend.load, backend.embedding)
@@ -251,10 +258,10 @@ def build_tpu(spec: TPU, *, traced: bool) -> TPUStrategy:
 
 def _parts(batch: Any, replicas: int) -> Any:
     """A batch as a dataset of the replicas' parts."""
-    count = batch.labels.shape[0]
 
     def part(whole: Any) -> Any:
-        if whole.shape[0] == 1 != count:  # what all examples share
+        count = whole.shape[0]
+        if count == 1 != replicas:  # what all examples share
             return tf.repeat(whole[None], replicas, 0)
         if isinstance(whole, tf.RaggedTensor):
             return tf.RaggedTensor.from_uniform_row_length(whole, count // replicas)

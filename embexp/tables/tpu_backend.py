@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.specs.optimizers import FROZEN_ROWS_OPTIMIZER, TableOptimizer
-from embexp.specs.sparse_cores import Limits
+from embexp.specs.sparse_cores import BAG, Limits
 from embexp.specs.tables import Combiner, Feature
 from embexp.system import arrays
 from embexp.system.arrays import Rows
@@ -153,6 +153,7 @@ class TPUBackend:
         total_steps: int,
         pipelined: bool = False,
         sparse_cores: Limits | None = None,
+        most_ids: Mapping[str, int] | None = None,
     ) -> None:
         """Sets the TPU up: creates its variables, or those of its hosts, and fills them.
 
@@ -165,6 +166,8 @@ class TPUBackend:
             pipelined: look up a step's rows while the step before is computed: faster, but each step sees the rows
                 of one step earlier.
             sparse_cores: limits of a TPU that keeps tables on SparseCores; None: it has none.
+            most_ids: by feature, the most ids that are combined in one vector, as far as it is known: there is room
+                for so many on SparseCores.
 
         Raises:
             RunError: the TPU was set up for embeddings before, or SparseCores can't do what is asked for.
@@ -186,7 +189,7 @@ class TPUBackend:
             self._memory: Memory = (
                 HostCopies(strategy, configs, self._shapes(), pipelined=pipelined)
                 if sparse_cores is None
-                else OnSparseCores(strategy, configs, self._single(), sparse_cores, pipelined=pipelined)
+                else OnSparseCores(strategy, configs, self._room(most_ids or {}), sparse_cores, pipelined=pipelined)
             )
         self.embedding = self._memory.embedding
         for table in tables.values():
@@ -200,7 +203,8 @@ class TPUBackend:
         """Takes the step's ids of all replicas; see `EmbeddingBackend.enqueue`.
 
         Args:
-            features: as for one replica, each tensor with a value for each replica.
+            features: as for one replica, each tensor with a value for each replica. Where nothing is trained, a feature
+                may have fewer examples than in `inputs`: others follow, whose vectors mean nothing.
             training: whether `apply_gradients` will follow; if it does not, a TPU waits forever.
 
         Raises:
@@ -212,7 +216,8 @@ class TPUBackend:
             own = {name: _local(self._strategy, value, replica) for name, value in features.items()}
             taken = Enqueued()
             for name, feature in self._features.items():
-                enqueue(taken, name, feature, self._tables[feature.table], self._forms[name], own[name])
+                value = own[name] if training else _filled_up(own[name], self._forms[name].rows)
+                enqueue(taken, name, feature, self._tables[feature.table], self._forms[name], value)
             weights = taken.weights if any(weight is not None for weight in taken.weights.values()) else None
             self._memory.enqueue(replica, taken.ids, weights, training=training)
             if training:
@@ -315,9 +320,9 @@ class TPUBackend:
     def _shapes(self) -> dict[str, Any]:
         return {key: self._forms[name].enqueued for name, key, _ in self._by_device_table()}
 
-    def _single(self) -> dict[str, bool]:
-        """Whether each vector has one id at most, by the TPU's feature."""
-        return {key: self._forms[name].single for name, key, _ in self._by_device_table()}
+    def _room(self, most: Mapping[str, int]) -> dict[str, int]:
+        """For how many ids of each vector there is room, by the TPU's feature."""
+        return {key: 1 if self._forms[name].single else most.get(name, BAG) for name, key, _ in self._by_device_table()}
 
     def _fill(self) -> None:
         """Assigns the initial values of all tables."""
@@ -400,6 +405,19 @@ def _local(strategy: Any, value: Any, replica: int) -> Any:
     if isinstance(value, tuple):
         return tuple(_local(strategy, each, replica) for each in value)
     return strategy.experimental_local_results(value)[replica]
+
+
+def _filled_up(value: Any, rows: int) -> Any:
+    """Dense or ragged ids, or a pair of ids and weights, with examples of id 0, or of no ids, up to so many."""
+    if isinstance(value, tuple):
+        return tuple(_filled_up(each, rows) for each in value)
+    missing = 0 if value.shape[0] is None else rows - value.shape[0]
+    if missing <= 0 or isinstance(value, tf.SparseTensor):
+        return value
+    if isinstance(value, tf.RaggedTensor):
+        splits = tf.concat([value.row_splits, tf.repeat(value.row_splits[-1:], missing)], 0)
+        return tf.RaggedTensor.from_row_splits(value.values, splits, validate=False)
+    return tf.pad(value, [[0, missing], *[[0, 0]] * (value.shape.rank - 1)])
 
 
 @dataclass(frozen=True)

@@ -143,13 +143,13 @@ class OnSparseCores:
     """Tables on the SparseCores of a TPU; a `Memory`."""
 
     def __init__(
-        self, strategy: Any, configs: Mapping[str, Any], single: Mapping[str, bool], limits: Limits, *, pipelined: bool
+        self, strategy: Any, configs: Mapping[str, Any], ids: Mapping[str, int], limits: Limits, *, pipelined: bool
     ) -> None:
         """Makes the tables, full of zeros.
 
         Args:
             configs: `FeatureConfig` by feature, each with an `output_shape`.
-            single: whether each vector of a feature has one id at most.
+            ids: for how many ids of each vector of a feature there is room by default.
             limits: of a step's ids.
 
         Raises:
@@ -160,14 +160,15 @@ class OnSparseCores:
         self._kept: Any = None
         cores = int(strategy.extended.tpu_hardware_feature.num_embedding_devices_per_chip)
         vectors = {
-            name: Vectors(config.table.name, math.prod(config.output_shape), single[name])
+            name: Vectors(config.table.name, math.prod(config.output_shape), ids[name])
             for name, config in configs.items()
         }
         for name, own in vectors.items():
             if own.count % cores:
                 raise RunError(
-                    f"feature {name!r}: each chip has {own.count} vectors of it, which its {cores} SparseCores "
-                    f"can't share equally; choose a batch size that gives each replica a multiple of {cores}"
+                    f"feature {name!r}: each chip has {own.count} vectors of it, and its {cores} SparseCores can't"
+                    f" share them equally; choose a batch size and numbers of negatives that are multiples of"
+                    f" {cores * strategy.num_replicas_in_sync}"
                 )
         make = functools.partial(
             tf.tpu.experimental.embedding.TPUEmbeddingV2, configs, pipeline_execution_with_tensor_core=pipelined

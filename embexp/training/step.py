@@ -238,7 +238,8 @@ class Step:
     def _predict(self, batch: ReplicaBatch) -> Any:
         logits = self.model(models.inputs(self.backend.activations(), batch.dense), training=False)
         if isinstance(logits, list):
-            return tf.stack(logits, 1)
+            users, items = logits
+            return tf.stack([users, items[: users.shape[0]]], 1)  # a TPU looks up as many items as in training
         several = logits.shape.rank == 2 and logits.shape[1] != 1
         return logits if several else tf.reshape(logits, [-1])
 

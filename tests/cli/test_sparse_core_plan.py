@@ -52,7 +52,7 @@ def test_stacks_are_those_of_tensorflow(
     """Also beyond its bounds: of rows, of bytes on a chip, of activations on a SparseCore."""
     given_parts = [Part(f"t{number}", *each, slots=0) for number, each in enumerate(parts)]
     vectors = {
-        f"f{9 - n}": Vectors(each.name, count, True)
+        f"f{9 - n}": Vectors(each.name, count, 1)
         for n, (each, count) in enumerate(zip(given_parts, counts, strict=False))
     }
     config = features_of(given_parts, vectors)

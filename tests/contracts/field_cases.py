@@ -361,7 +361,7 @@ CASES = {
         write=interactions,
         recounted=of_lists,
         served=columns,
-        refuses={"mirrored": "strategy", "tpu_simulator": "strategy", "estimator": "runtime"},
+        refuses={"mirrored": "strategy", "estimator": "runtime"},
     ),
     "knowledge graph": Case(
         field="graphs",

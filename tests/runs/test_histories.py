@@ -109,7 +109,6 @@ def test_an_export_predicts_the_same(run: Any, tmp_path: Path) -> None:
         (["features.rated.history_of=rated"], "features.rated.history_of", "'rated'"),
         (["features.rated.weights=w"], "features.rated.weights", "'w'"),
         (["features.rated.max_sequence_length=3"], "features.rated.max_sequence_length", "3"),
-        (["strategy=tpu_simulator"], "features.rated.history_of", "'user'"),
     ],
 )
 def test_what_has_no_history(overrides: list[str], path: str, value: str) -> None:

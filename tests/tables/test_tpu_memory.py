@@ -16,6 +16,7 @@ from embexp.specs.tables import Combiner, Feature
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.tables.tpu_tables import TPUTable
+from tests.strategies.simulation.programs import rows_of
 from tests.tables.test_tpu_backend import (
     BATCH,
     DIM,
@@ -112,6 +113,48 @@ def test_checkpoints_are_of_rows_and_not_of_places(source: str, target: str, tmp
             assert table.read(0, ROWS, slot).tobytes() == values.tobytes()
             assert table.read(5, 9, slot).tobytes() == values[5:9].tobytes()
             assert table.take(np.array([0, 2, 12]), slot).tobytes() == values[[0, 2, 12]].tobytes()
+
+
+def plain(strategy: Any) -> Any:
+    """TensorFlow's own object for the table, not built yet."""
+    api = tf.tpu.experimental.embedding
+    with strategy.scope():
+        table = api.TableConfig(ROWS, DIM, tf.zeros_initializer(), api.Adagrad(0.1), "sum", "t")
+        return api.TPUEmbeddingV2(api.FeatureConfig(table, output_shape=[BATCH], name="f"))
+
+
+def of_tensorflow(strategy: Any, prefix: str) -> dict[str | None, np.ndarray]:
+    """The table and its slot by a restoration with TensorFlow's own adapter."""
+    restored = plain(strategy)
+    tf.train.Checkpoint(embedding=restored).read(prefix)
+    restored.build()
+    return {None: rows_of(restored, "t"), "accumulators": rows_of(restored, "t", "accumulators")}
+
+
+def test_tensorflow_restores_slots_on_as_many_chips_only(tmp_path: Any) -> None:
+    """Its own adapter restores rows on any number of chips, and from a run's checkpoint; slots then start anew."""
+    feature, ids = INPUTS["dense"]
+    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    with on_sparse_cores(2, 2) as strategy:
+        backend, table, step = on_tpu(strategy, feature, spec_of(ids()), optimizer=Adagrad(learning_rate=0.1))
+        trained_on_tpu(strategy, ids, backend, step, 3)
+        tf.train.Checkpoint(embedding=TableCheckpoint([table])).write(ours)
+        tf.train.Checkpoint(embedding=backend.embedding).write(theirs)
+        saved = {slot: table.read(0, ROWS, slot) for slot in (None, "accumulators")}
+    with on_sparse_cores(2, 2) as strategy:
+        for slot, values in of_tensorflow(strategy, theirs).items():
+            assert values.tobytes() == saved[slot].tobytes(), slot
+    with on_sparse_cores(2, 2) as strategy:  # and a run's tables are restored from it
+        zeros = np.zeros_like(FIRST)
+        backend, table, _ = on_tpu(strategy, feature, SPEC, optimizer=Adagrad(learning_rate=0.1), first=zeros)
+        tf.train.Checkpoint(embedding=backend.embedding).read(theirs)
+        for slot, values in saved.items():
+            assert table.read(0, ROWS, slot).tobytes() == values.tobytes(), slot
+    for chips, prefix in ((2, ours), (1, theirs)):
+        with on_sparse_cores(chips, 2) as strategy:
+            found = of_tensorflow(strategy, prefix)
+            assert found[None].tobytes() == saved[None].tobytes(), (chips, prefix)
+            assert (found["accumulators"] == np.float32(0.1)).all(), (chips, prefix)
 
 
 def test_tables_of_one_optimizer_and_width_are_stacked() -> None:

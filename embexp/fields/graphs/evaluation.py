@@ -148,9 +148,14 @@ class Entities:
         return batch if self._positives is None else self._positives.added(batch, rows)
 
     def added(
-        self, batches: tf.data.Dataset, read: Callable[[Columns], Read], start_step: int, share: slice | None
+        self,
+        batches: tf.data.Dataset,
+        read: Callable[[Columns], Read],
+        start_step: int,
+        share: slice | None,
+        parts: int = 1,
     ) -> tf.data.Dataset:
-        """The batches with candidates; see `batches.Additions`."""
+        """The batches with candidates, which replicas share; see `batches.Additions`."""
         batches = batches.enumerate(start_step).map(plain(self._for_training))
         return batches if share is None else batches.map(plain(partial(_of_share, share=share)))
 

@@ -7,6 +7,9 @@
 | of the batch | [B]: the items of the interactions, negatives of each other |
 | all | [I]: the catalogue |
 
+Where replicas divide a batch into equal parts, each has these items of its own interactions, next to each other: of
+negatives that all share, [B + n], a copy; of the batch, its own B / parts first, then the others.
+
 Labels become float32 [B, 2]: the number of the item in the catalogue, and the logarithm of its share of the training
 split. Where negatives are shared they are [B + n, 2], of all items, with the share with which each is drawn. Features
 of an item are read from its first training example, whatever interaction it is in. The draw is a pure function of the
@@ -87,7 +90,12 @@ class Items:
         return batch
 
     def added(
-        self, batches: tf.data.Dataset, read: Callable[[Columns], Read], start_step: int, share: slice | None
+        self,
+        batches: tf.data.Dataset,
+        read: Callable[[Columns], Read],
+        start_step: int,
+        share: slice | None,
+        parts: int = 1,
     ) -> tf.data.Dataset:
         """The batches with the columns of the item; see `batches.Additions`."""
         read_items = read(self._of_items)
@@ -101,6 +109,10 @@ class Items:
             if share is not None:
                 compared = self._of_share(compared, tf.size(numbers), share)
                 numbers, batch = tf.nest.map_structure(lambda part: part[share], (numbers, batch))
+            if parts > 1:
+                size = numbers.shape[0] // parts
+                own = (slice(start, start + size) for start in range(0, numbers.shape[0], size))
+                compared = tf.concat([self._of_share(compared, numbers.shape[0], part) for part in own], 0)
             items = read_items(self._example.at(compared))
             labelled = compared if isinstance(self._loss, SharedNegatives) else numbers
             labels = tf.stack([tf.cast(labelled, tf.float32), self._log_share.at(labelled)], 1)
@@ -177,7 +189,11 @@ class _Unseen:
 def _without(several: Any, own: Any) -> Any:
     """Ragged ids [B, None] without those that are the example's own, [B]."""
     others = several.values != tf.cast(tf.gather(own, several.value_rowids()), several.values.dtype)
-    return tf.ragged.boolean_mask(several, several.with_values(others))
+    kept = tf.ragged.boolean_mask(several, several.with_values(others))
+    # The number of examples, which the mask loses and a TPU must know.
+    return tf.RaggedTensor.from_row_splits(
+        kept.values, tf.ensure_shape(kept.row_splits, several.row_splits.shape), validate=False
+    )
 
 
 def _only(columns: Columns, names: Any) -> Columns:

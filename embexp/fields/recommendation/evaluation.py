@@ -34,7 +34,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embexp.data import batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, ListColumn
 from embexp.fields.recommendation import item_models
@@ -316,9 +315,11 @@ class ListEvaluator(Evaluator):
         self, runtime: Predictor, columns: Columns, examples: Examples, rows: np.ndarray, progress: Progress
     ) -> Iterator[np.ndarray]:
         """Vectors of the user and the item of some examples, float32 [n, 2, d], batch by batch."""
-        some = batches.evaluation_batches(examples, rows, columns, batch_size=self._batch_size)
         reporting = Reporting(runtime, len(rows), "computing vectors", progress)
-        return (vectors for _, vectors in reporting.predict(some))
+        left = len(rows)
+        for _, vectors in reporting.predict(self.batches(columns, examples, rows)):
+            yield vectors[:left]  # the last batch may be filled up
+            left -= len(vectors)
 
     def warnings(self, data: Data, final: Splits, baselines: Mapping[str, Splits]) -> list[str]:
         """Users that were left out, and a model that learned too little."""

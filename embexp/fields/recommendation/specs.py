@@ -320,9 +320,9 @@ def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _several_replicas(spec: RunSpec) -> Iterator[CombinationFault]:
-    if spec.strategy.kind not in ("cpu", "gpu", "multi_worker"):
+    if spec.strategy.kind == "mirrored":
         rule = "task recommendation compares the items of a batch, but this strategy divides a batch among replicas"
-        remedy = "choose strategy=cpu, gpu or multi_worker"
+        remedy = "choose strategy=cpu, gpu, tpu or multi_worker"
         yield CombinationFault("strategy", spec.strategy.kind, rule, remedy)
 
 

@@ -49,6 +49,7 @@ class Blueprint:
             where nothing is to be restored.
         fills_all: whether all tables are filled, or only those that checkpoints lack, as one is restored next.
         steps_before: those of earlier runs that schedules go on from.
+        most_ids: of features whose examples have several ids each, the most that one has, as far as it is known.
     """
 
     plans: Mapping[str, TablePlan]
@@ -65,12 +66,13 @@ class Blueprint:
     restored: Callable[[Any], LiveAccount | None] = lambda checkpoint: None
     fills_all: bool = True
     steps_before: int = 0
+    most_ids: Mapping[str, int] = field(default_factory=dict)
 
     def embeddings(self, counter: Any) -> Embeddings:
         """Makes the tables, as the strategy does; `counter` is the number of steps done."""
         inputs = {name: self.training_spec.ids[column] for name, column in self.columns.items()}
         counted = StepsInAll(counter, self.steps_before) if self.steps_before else counter
-        return self.strategy.embeddings(self.plans, self.features, inputs, counted, self.total_steps)
+        return self.strategy.embeddings(self.plans, self.features, inputs, counted, self.total_steps, self.most_ids)
 
 
 class Save(Protocol):

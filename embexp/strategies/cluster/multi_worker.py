@@ -219,6 +219,7 @@ class MultiWorker(Strategy):
         inputs: Mapping[str, Any],
         counter: Any,
         total_steps: int,
+        most_ids: Mapping[str, int],
     ) -> Embeddings:
         """Makes this worker's rows of the tables; see `Strategy.embeddings`."""
         self._tables = make_tables(
