@@ -89,7 +89,7 @@ class FileSource:
             if matrix.tokens is None:
                 raise self._not_finite(
                     "but the file has no tokens, so its rows are identified by number and none can be removed; "
-                    "set the policy to {NonFinite.ZERO}, or name the tokens"
+                    f"set the policy to {NonFinite.ZERO}, or name the tokens"
                 )
             self._stored = self._converted()
 

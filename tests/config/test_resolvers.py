@@ -92,7 +92,7 @@ def test_whose_code_it_is(own: str, tmp_path: Path) -> None:
     text = "# @package _global_\ndefaults: [clicks]\nresolvers: {f: 'theirs.their_code:f'}\nseed: '${f:}'\n"
     (tmp_path / "theirs" / "experiment" / "x.yaml").write_text(text)
     found = faults("experiment=x", config_dir="theirs")
-    assert "is in a folder of configs" in found["resolvers.f"]
+    assert "is in a config folder" in found["resolvers.f"]
     assert "allow_code" in found["resolvers.f"]
     assert "seed" in found
     found = faults("resolvers.join=os.path:join", "name=${join:a,b}")

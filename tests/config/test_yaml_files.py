@@ -25,7 +25,7 @@ NINES = "9" * 5000
 REFUSED = {
     "aliases of nine levels of ten": (LAUGHS, 5, "at most 10,000 values after aliases"),
     "merged aliases": (MERGED, 6, "10,000 values"),
-    "an alias of itself": ("model: &m\n  top: *m\n", 3, "leads back to itself"),
+    "an alias of itself": ("model: &m\n  top: *m\n", 3, "contains itself"),
     "five hundred brackets": (f"model: {'[' * 500}{']' * 500}\n", 2, "nested at most 32 levels deep"),
     "a hundred thousand brackets": (f"model:\n  {'[' * 100_000}\n", 3, "nested at most 32 levels deep"),
     "nested dashes": (f"model:\n  {'- ' * 500}x\n", 3, "nested at most 32 levels deep"),

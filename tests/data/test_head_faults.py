@@ -89,7 +89,7 @@ class TestPath:
         path = tmp_path / "data.csv"
         path.write_bytes("usér,item,y\na,b,1\n".encode("latin1"))
         [fault] = told(csv_of(path))
-        assert "line 1: found the byte 0xE9, expected text in UTF-8: set data.encoding, such as latin-1" in fault
+        assert "line 1: found the byte 0xE9, expected text in UTF-8: if it has another encoding, set data.enc" in fault
 
     @pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet at all, but long enough to be one PAR1"])
     def test_not_parquet(self, tmp_path: Path, content: bytes) -> None:

@@ -88,10 +88,10 @@ def test_all_faults_are_told_at_once() -> None:
     ("words", "path", "rule"),
     [
         (["zip(model,optimizer)=mlp,dlrm"], "zip(model,optimizer)", "it needs one list per job"),
-        (["zip(model,seed)=range(0,3)"], "zip(model,seed)", "its values are lists"),
+        (["zip(model,seed)=range(0,3)"], "zip(model,seed)", "it needs one list per job"),
         (["zip(model,model)=[mlp,dlrm]"], "zip(model,model)", "it names model more than once"),
-        (["zip(model,a b)=[mlp,dlrm]"], "zip(model,a b)", "and 'a b' is none"),
-        (["zip(mothe closing del,optimizer)=[mlp,sgd],[dlrm"], "zip(model,optimizer)", "] is missing"),
+        (["zip(model,a b)=[mlp,dlrm]"], "zip(model,a b)", "and 'a b' is not a key"),
+        (["zip(model,optimizer)=[mlp,sgd],[dlrm"], "zip(model,optimizer)", "the closing ] is missing"),
         (["zip(seed,hydra.launcher.jobs)=[1,2]"], "zip(seed,hydra.launcher.jobs)", "is a Hydra setting"),
         ([PAIRS, "model=mlp,dlrm"], "model", "it is given twice"),
         ([PAIRS, "optimizer=adam"], "optimizer", "it is given twice"),

@@ -89,7 +89,7 @@ def test_skip(tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.memory_map(), values[kept])
     assert source.notes == {"rows left out: numbers that are not finite": 2}
     (tmp_path / "v.tokens.txt").unlink()
-    with pytest.raises(DataError, match=r"row 31: found nan at place 2 of 3, and the file has no tokens, so that rows"):
+    with pytest.raises(DataError, match=r"row 31: found nan at place 2 of 3, but the file has no tokens, so its rows"):
         opened(tmp_path / "v.npy", non_finite=NonFinite.SKIP)
 
 

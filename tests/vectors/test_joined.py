@@ -98,7 +98,10 @@ def test_files_that_do_not_go_together(
 
 @pytest.mark.parametrize(
     ("rows", "how", "message"),
-    [(3, Join.COLUMNS, "found 3 rows, expected 2"), (2, Join.PREFERENCE, "so that each row is that of")],
+    [
+        (3, Join.COLUMNS, "found 3 rows, expected 2"),
+        (2, Join.PREFERENCE, "so each row would belong to the same row of"),
+    ],
 )
 def test_rows_by_number_that_do_not_go_together(rows: int, how: Join, message: str, tmp_path: Path) -> None:
     paths = [

@@ -346,7 +346,7 @@ def test_numbers_that_are_appended_have_the_deviation_of_whole_rows(tmp_path: Pa
 @pytest.mark.parametrize("initializer", [Uniform(scale=0.3), Normal(stddev=2.0), TruncatedNormal(), Constant()])
 def test_the_deviation_of_an_initializer_is_that_of_its_numbers(initializer: Initializer) -> None:
     if isinstance(initializer, Constant):
-        with pytest.raises(ValueError, match="no deviation"):
+        with pytest.raises(ValueError, match="no standard deviation"):
             deviation_of(initializer, 8)
         return
     drawn = InitializerRows(initializer, 50_000, 8, 0, "t").read(0, 50_000).astype(np.float64)

@@ -347,7 +347,7 @@ class TextTable(UncutTable):
             if several and one.weighs in fields and one.weighs in self.lists:
                 weighed = len(values_of(one.weighs) or ())
                 if len(values) != weighed:
-                    expected = f"{weighed}, one for each value in column {one.weighs!r}"
+                    expected = f"{weighed}, one per value in column {one.weighs!r}"
                     return f"{plural(len(values), 'weight')} {where}", expected
         return None
 

@@ -334,7 +334,9 @@ def test_row_numbers_take_their_count_from_the_file(world: World, tmp_path: Path
 
 def test_too_few_rows_name_both_numbers(world: World, tmp_path: Path) -> None:
     np.save(tmp_path / "items.npy", np.ones((39, 16), np.float32))
-    with pytest.raises(ConfigError, match=r"tables\.item\.pretrained\.path = .* it has 39, the table 40\."):
+    with pytest.raises(
+        ConfigError, match=r"tables\.item\.pretrained\.path = .* the file has 39 rows and the table 40\."
+    ):
         aligned(clicks(world, OWN, f"tables.item.pretrained.path={tmp_path / 'items.npy'}"))
 
 

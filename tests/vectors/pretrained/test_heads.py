@@ -99,7 +99,7 @@ CASES = {
     "files that are not equally long": (
         ["pretrained=file", "pretrained.path=wide.npy", "pretrained.others=[narrow.npy]"],
         "pretrained.others.0.path",
-        "its rows have 7 numbers, those of",
+        "its rows have 7 numbers, but those of",
     ),
     "files side by side, for another dim": (
         [
