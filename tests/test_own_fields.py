@@ -318,7 +318,7 @@ def test_an_installed_field_is_recorded_where_it_is_used(packages: Path) -> None
 def test_a_record_imports_nothing_that_is_not_allowed(here: Path) -> None:
     text = embexp.compose(BY_PATH).model_dump_json()
     forget()
-    with pytest.raises(UsageError, match=f"spec.json names code to run, {RECORD}"):
+    with pytest.raises(UsageError, match=f"spec.json names code to run: {RECORD}"):
         recorded(text, "spec.json")
     assert stranger.NAME not in sys.modules
     fields.allow([RECORD])

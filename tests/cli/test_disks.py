@@ -305,7 +305,7 @@ def test_the_folder_of_the_run_is_removed_meanwhile(
     monkeypatch.setattr(ProgressLines, "logged", remove)
     line = said("run", *SMALL, f"output.cache={cache}", f"hydra.run.dir={tmp_path}/run", "train.log_every=1")
     assert f"{tmp_path}/run/" in line
-    assert "removed meanwhile" in line
+    assert "has just been removed" in line
 
 
 def test_a_damaged_summary_is_told_by_every_command_and_written_again(

@@ -100,7 +100,7 @@ def test_they_are_read_as_they_were_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"boundaries": [1, 1]}, "must rise"),
+        ({"boundaries": [1, 1]}, "must be increasing"),
         ({"boundaries": [1, 1 + 1e-12]}, "single precision"),
         ({"boundaries": [1e300]}, "single precision"),
         ({"boundaries": []}, "at least 1 item"),
