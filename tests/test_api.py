@@ -116,7 +116,7 @@ def test_in_a_graph_of_tensorflow_1_tables_are_read_and_runs_are_refused(made: t
         np.testing.assert_array_equal(run.table("item"), made[0].table("item"))
         with pytest.raises(embexp.UsageError, match=r"the model of a loaded run needs .* inside a tf.Graph"):
             _ = run.model
-        with pytest.raises(embexp.UsageError, match=r"embexp.run needs .* call it outside of the graph"):
+        with pytest.raises(embexp.UsageError, match=r"embexp.run needs .* call it outside the graph"):
             embexp.run(run.spec)
 
 
@@ -215,7 +215,7 @@ def test_a_sweep(tmp_path: Path) -> None:
     assert len(set(digests)) == 2
     again = embexp.sweep(jobs, tmp_path / "swept", quiet=True)
     assert again == result  # nothing was repeated
-    with pytest.raises(embexp.UsageError, match="has another sweep"):
+    with pytest.raises(embexp.UsageError, match="already holds a different sweep"):
         embexp.sweep([[*small, "seed=3"]], tmp_path / "swept", quiet=True)
 
 

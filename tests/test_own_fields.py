@@ -236,7 +236,7 @@ def test_a_folder_of_configs_needs_permission(here: Path, monkeypatch: pytest.Mo
     (here / "theirs").mkdir()
     (here / stranger.NAME).rename(here / "theirs" / stranger.NAME)
     monkeypatch.syspath_prepend(str(here / "theirs"))
-    with pytest.raises(ConfigError, match="is in a folder of configs"):
+    with pytest.raises(ConfigError, match="is in a config folder"):
         embexp.compose(BY_PATH, config_dir=here / "theirs")
     assert embexp.compose(BY_PATH, config_dir=here / "theirs", allow_code=[RECORD]).task == "vote"
 
@@ -311,14 +311,14 @@ def test_an_installed_field_is_recorded_where_it_is_used(packages: Path) -> None
     sys.path.remove(str(packages))
     forget()
     assert embexp.run(plain, "without", quiet=True).summary["run_id"] == with_it
-    with pytest.raises(NotARunError, match=r"as it is not installed: install guestbook==0\.3\.1"):
+    with pytest.raises(NotARunError, match=r"because it is not installed: install guestbook==0\.3\.1"):
         RunFolder(Path("votes")).recorded_spec()
 
 
 def test_a_record_imports_nothing_that_is_not_allowed(here: Path) -> None:
     text = embexp.compose(BY_PATH).model_dump_json()
     forget()
-    with pytest.raises(UsageError, match=f"spec.json names code to run, {RECORD}"):
+    with pytest.raises(UsageError, match=f"spec.json names code to run: {RECORD}"):
         recorded(text, "spec.json")
     assert stranger.NAME not in sys.modules
     fields.allow([RECORD])

@@ -117,7 +117,7 @@ def _names(pattern: str, place: str, columns: Columns, done: Expansion) -> list[
     try:
         return names(pattern, columns() if _is_glob(pattern) else ())
     except BadPatternError as error:
-        done.faults.append(Fault(path, "a pattern", str(error), "correct it, or write the names"))
+        done.faults.append(Fault(path, "a pattern", str(error), "correct it, or write out the names"))
     except ConfigError as error:
         done.faults += [fault for fault in error.faults if fault not in done.faults]
     done.unknown.append(place)

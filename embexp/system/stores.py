@@ -470,7 +470,7 @@ def _fetched(url: str, cache: Path, flat: bool, progress: Progress) -> Path:
             here.symlink_to(os.path.relpath(kept(each), here.parent))
 
     def wait() -> None:
-        progress(f"waiting for another process that fetches {url}", None)
+        progress(f"waiting for another process that is downloading {url}", None)
 
     with FileLock(cache / f".objects-{digests.of_json(url)[:32]}.lock", url).awaited(wait):
         missing = [each for each in listing.objects if not caching.exists(cache, "object", keys[each])]

@@ -426,7 +426,7 @@ def test_missing_and_truncated_files(tmp_path: Path) -> None:
         f"{data}: found 200 bytes, expected 280: the file is cut short, 1 of 2 keys are not in it whole",
     )
     np.testing.assert_array_equal(embexp.checkpoints.read_rows(prefix, "a", 0, 7), VALUES)
-    with pytest.raises(DataError, match=r"c.data-00000-of-00001: found 200 bytes, expected 280: .* b is not in it"):
+    with pytest.raises(DataError, match=r"c.data-00000-of-00001: found 200 bytes, expected 280: .* b is incomplete"):
         embexp.checkpoints.read_rows(prefix, "b", 0, 1)
     data.unlink()
     assert open_checkpoint(prefix).faults == (f"{data}: found no such file, but the index needs it for 2 of 2 keys",)

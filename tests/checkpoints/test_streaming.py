@@ -240,7 +240,7 @@ def spoilt(path: Path) -> None:
     ("harm", "words"),
     [
         (spoilt, r"found the checksum 0x\w+ of embedding/item.*, expected 0x\w+: the file is damaged"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "found .* the file is cut short, embedding/item"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "found .* the file is cut short, so embedding/item"),
         (Path.unlink, "found no such file, expected embedding/item"),
     ],
     ids=["spoilt", "short", "gone"],

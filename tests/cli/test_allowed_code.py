@@ -137,7 +137,7 @@ def test_a_command_that_needs_the_code_says_which(
     words = [each.replace("UNFINISHED", str(unfinished)).replace("RUN", str(run)) for each in REFUSED[case]]
     assert commands.main(words) == 2
     told = capsys.readouterr().err
-    assert f"spec.json names code to run, {function} (model.function)" in told
+    assert f"spec.json names code to run: {function} (model.function)" in told
     assert f"to allow it, add --allow-code {function}" in told
     assert not (unmarked / "pwned").exists()
     assert sorted(run.rglob("*")) == before
@@ -166,7 +166,7 @@ ATTACKS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("case", ATTACKS)
 def test_python_refuses_it_too(unmarked: Path, case: str) -> None:
-    with pytest.raises(UsageError, match="names code to run, bomb:tower"):
+    with pytest.raises(UsageError, match="names code to run: bomb:tower"):
         ATTACKS[case](unmarked / "run")
     assert not (unmarked / "pwned").exists()
 
@@ -373,7 +373,7 @@ def test_a_sweep_is_resumed_with_the_code_that_is_allowed(
     directory = sweep()
     assert commands.main(["resume", str(directory)]) == 2
     told = capsys.readouterr().err
-    assert f"of a sweep with the working folder {unmarked}, names code to run, bomb:tower" in told
+    assert f"of a sweep with the working folder {unmarked}, names code to run: bomb:tower" in told
     with pytest.raises(UsageError, match="--allow-code bomb:tower"):
         embexp.resume(directory, quiet=True)
     assert not (unmarked / "pwned").exists()
@@ -418,7 +418,7 @@ def test_a_launcher_that_a_sweep_names_is_code_too(
     allowed = ["--allow-code", "bomb:tower"]
     assert commands.main(["resume", str(directory), *allowed]) == 2
     module, _, name = launcher["_target_"].rpartition(".")
-    assert f"names code to run, {module}:{name} (hydra.launcher)" in capsys.readouterr().err
+    assert f"names code to run: {module}:{name} (hydra.launcher)" in capsys.readouterr().err
     assert not (unmarked / "pwned").exists()
 
 

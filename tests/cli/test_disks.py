@@ -197,7 +197,7 @@ def test_the_disk_is_full_while_lines_are_logged(
             assert commands.main(words) == 0
             shown = "".join(capsys.readouterr().out.split())  # a terminal's line ends anywhere in a long path
             # When the disk is full, and among the warnings at the end.
-            assert shown.count("metrics.jsonl:Nospaceleftondevice:makeroomthere,or") == 2
+            assert shown.count("metrics.jsonl:Nospaceleftondevice:freesomespacethere,or") == 2
             warnings = json.loads((run / "summary.json").read_text())["warnings"]
             [late] = [each for each in warnings if "the line is written once there is room" in each]
             assert late.startswith(f"{run}/metrics.jsonl: No space left on device: free some space there")
@@ -305,7 +305,7 @@ def test_the_folder_of_the_run_is_removed_meanwhile(
     monkeypatch.setattr(ProgressLines, "logged", remove)
     line = said("run", *SMALL, f"output.cache={cache}", f"hydra.run.dir={tmp_path}/run", "train.log_every=1")
     assert f"{tmp_path}/run/" in line
-    assert "removed meanwhile" in line
+    assert "has just been removed" in line
 
 
 def test_a_damaged_summary_is_told_by_every_command_and_written_again(

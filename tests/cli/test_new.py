@@ -656,14 +656,14 @@ def odd_file(folder: Path, case: str) -> Path:
     ("case", "label", "status", "said"),
     [
         ("nameless.parquet", "y", 0, "1 column without a name left out"),
-        ("infinite.parquet", "y", 2, "row 1: found inf in column 'x', expected a finite number that float32 can hold"),
+        ("infinite.parquet", "y", 2, "row 1: found inf in column 'x', expected a finite number that fits into float32"),
         ("number_in_header.csv", "y", 0, "2019"),
-        ("huge.csv", "y", 2, "line 2: found '1e300' in column 'x', expected a finite number that float32 can hold"),
+        ("huge.csv", "y", 2, "line 2: found '1e300' in column 'x', expected a finite number that fits into float32"),
         (
             "huge_label.csv",
             "x",
             2,
-            "line 2: found '1e400' in column 'x', expected a finite number that float32 can hold",
+            "line 2: found '1e400' in column 'x', expected a finite number that fits into float32",
         ),
         ("few.csv", "y", 0, "no example is left for validation and test: 4 examples are too few"),
         ("inf.csv", "y", 0, "experiment=data_inf"),

@@ -80,7 +80,7 @@ def test_a_second_run_never_writes_into_the_first_ones_directory(
     assert "hydra.run.dir = same: it already holds a run" in told
     assert "output.existing=number makes a new one next to it, continue completes the run in it, replace" in told
     assert commands.main([*words, "seed=2", "output.existing=continue"]) == 2
-    assert "these differ: seed: 0 in its spec.json, 2 in this config" in capsys.readouterr().err
+    assert "these settings differ: seed: 0 in its spec.json, 2 in this config" in capsys.readouterr().err
     assert commands.main([*words, "seed=3", "output.existing=number"]) == 0
     assert commands.main([*words, "output.existing=replace"]) == 2  # as it is not complete
     monkeypatch.setattr(run, "resumed", runner)

@@ -96,10 +96,10 @@ def test_whose_code_it_is(own: str, tmp_path: Path) -> None:
     assert "allow_code" in found["resolvers.f"]
     assert "seed" in found
     found = faults("resolvers.join=os.path:join", "name=${join:a,b}")
-    assert "Python's library" in found["resolvers.join"]
+    assert "Python's standard library" in found["resolvers.join"]
     spec = embexp.compose(["resolvers.join=posixpath:join", "name=${join:a,b}"], allow_code=["posixpath:join"])
     assert spec.name == "a/b"
-    assert "Python's library" in faults("resolvers.join=posixpath:join", "name=${join:a,b}")["resolvers.join"]
+    assert "Python's standard library" in faults("resolvers.join=posixpath:join", "name=${join:a,b}")["resolvers.join"]
 
 
 @pytest.mark.parametrize(

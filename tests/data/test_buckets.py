@@ -100,12 +100,12 @@ def test_they_are_read_as_they_were_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"boundaries": [1, 1]}, "must rise"),
+        ({"boundaries": [1, 1]}, "must be increasing"),
         ({"boundaries": [1, 1 + 1e-12]}, "single precision"),
         ({"boundaries": [1e300]}, "single precision"),
         ({"boundaries": []}, "at least 1 item"),
         ({"quantiles": 1}, "greater than or equal to 2"),
-        ({"boundaries": [1], "quantiles": 4}, "exclude each other"),
+        ({"boundaries": [1], "quantiles": 4}, "not both"),
     ],
 )
 def test_wrong_buckets(settings: dict[str, object], words: str) -> None:

@@ -75,5 +75,5 @@ def test_a_warning_says_how_many_unless_equal_rows_are_usual() -> None:
     assert sentence is not None
     assert sentence.startswith("1,204 of 8,000 rows of test are also in train, so")
     assert Overlap(1_204, 8_000, 0.1).warning("test") is None
-    assert "10.0% have an equal" in (Overlap(2_204, 8_000, 0.1).warning("test") or "")
+    assert "10.0% of the" in (Overlap(2_204, 8_000, 0.1).warning("test") or "")
     assert Overlap(0, 8_000, 0.0).warning("test") is None

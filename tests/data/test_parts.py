@@ -101,7 +101,7 @@ def test_json_and_parquet(tmp_path: Path) -> None:
     ("rows", "column", "period", "message"),
     [
         (ROWS, "day", None, r"study\.column = 'day': .*its columns are user, when"),
-        ([("u", "monday")] * 9, "when", None, r"study\.column = 'when': the rows have monday in it, .* 3 or more"),
+        ([("u", "monday")] * 9, "when", None, r"study\.column = 'when': the column has only monday, .* at least 3"),
         ([*ROWS, ("x", " ")], "when", None, r"all\.csv, line 8: found no value in column when"),
         ([*ROWS, ("x", "NaN")], "when", None, r"line 8: found no value"),
         ([*ROWS, ("x", "31.5.2024")], "when", Period.DAY, r"line 8: found '31\.5\.2024', expected a date or time such"),

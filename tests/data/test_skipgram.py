@@ -59,7 +59,7 @@ def test_neighbours_in_a_text_make_all_pairs(texts: Texts, tmp_path_factory: pyt
         pair for text in texts for left, right in pairwise(text) for pair in [(left, right), (right, left)]
     )
     if not expected or len({word for text in texts for word in text}) < 2:
-        with pytest.raises(DataError, match=r"no two words that stand together|expected 2 or more"):
+        with pytest.raises(DataError, match=r"no text with two words next to each other|expected 2 or more"):
             scanned(texts, folder, context_window=1)
         return
     found = scanned(texts, folder, context_window=1)

@@ -124,7 +124,7 @@ NOT_RUNS = {
     "a file": ("file", "file: is a file; give the directory"),
     "another folder": ("folder", "folder is not the directory of a run: there is no spec.json in it"),
     "a run that goes on": ("running", "running holds no checkpoint to take rows from: the run has not finished"),
-    "a run without checkpoint": ("bare", r"bare holds no checkpoint to take rows from: the run left no checkpoint \("),
+    "a run without checkpoint": ("bare", r"bare holds no checkpoint to take rows from: the run saved no checkpoint \("),
 }
 
 

@@ -208,7 +208,7 @@ def test_a_rewritten_inventory_differs_from_the_digest_that_was_recorded(folder:
 )
 def test_a_damaged_inventory_is_a_data_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "inventory.json").write_text(content)
-    with pytest.raises(DataError, match=r"inventory.json is damaged: .*; put back"):
+    with pytest.raises(DataError, match=r"inventory.json is damaged: .*; restore"):
         inventory.read(tmp_path)
 
 

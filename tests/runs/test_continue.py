@@ -255,7 +255,7 @@ def test_a_file_that_is_cut_by_a_column_is_as_files(
     assert main([*given, *lacking]) == 2
     assert "study.column = 'day'" in capsys.readouterr().err
     assert main([*given, "study.column=null", "study.period=day", path]) == 2
-    assert "it is of the times in study.column" in capsys.readouterr().err
+    assert "it divides the times in study.column" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     assert embexp.verify("cut").identical
 

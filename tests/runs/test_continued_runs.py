@@ -420,7 +420,7 @@ FAULTS = {
     ),
     "a table for all": (
         ["pretrained=checkpoint", "pretrained.path=FIRST", "pretrained.table=item"],
-        "pretrained.table = 'item': each table restores the rows of the table of the same name",
+        "pretrained.table = 'item': each table restores the rows of the table with the same name",
     ),
     "no such table": (
         [

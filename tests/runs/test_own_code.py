@@ -286,7 +286,7 @@ def test_faults_that_composing_shows() -> None:
         in found("strategy=tpu_simulator", *own("optimizer", "no_slots"))["optimizer"]
     )
     schedule = "freeze.phases=[{rules: [{kind: custom, function: 'os:system'}]}]"
-    assert "Python's library" in found("freeze=schedule", schedule)["freeze.phases.0.rules.0.function"]
+    assert "Python's standard library" in found("freeze=schedule", schedule)["freeze.phases.0.rules.0.function"]
 
 
 def test_all_functions_of_a_spec_are_named() -> None:

@@ -111,7 +111,9 @@ def test_all_of_another_run_of_either_kind(run: Run, first: single.RunResult) ->
 
 def test_what_does_not_fit_stops_the_run(run: Run, first: single.RunResult, tmp_path: Path) -> None:
     path = first.directory / "checkpoints" / "final"
-    with pytest.raises(CheckpointError, match=r"(?s)another shape or type:\n.*embedding/item.*Use restore\.only"):
+    with pytest.raises(
+        CheckpointError, match=r"(?s)with a different shape or type:\n.*embedding/item.*Use restore\.only"
+    ):
         run(f"restore.path={path}", "data.items=40")
     with pytest.raises(CheckpointError, match="has nothing named embedding/itme"):
         run(f"restore.path={path}", "restore.only=[embedding/itme]")

@@ -339,7 +339,7 @@ def test_labels_that_are_no_clicks_are_found_before_anything_is_trained(
     cache: Path, ratings: Path, tmp_path: Path
 ) -> None:
     spec = spec_of(cache, "experiment=ratings", f"data.path={ratings}", "data.label=rating", "task=binary")
-    with pytest.raises(DataError, match=r"labels of 0 and 1, but 1,\d+ of 1,500 are others.*data\.label_threshold"):
+    with pytest.raises(DataError, match=r"labels 0 and 1, but 1,\d+ of 1,500 labels differ.*data\.label_threshold"):
         run(spec, tmp_path / "run")
     assert not RunFolder(tmp_path / "run").metrics.exists()
 

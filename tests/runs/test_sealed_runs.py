@@ -149,11 +149,11 @@ def test_other_files_are_checked_by_who_reads_them(copy: Path, log: Path) -> Non
     for name in ("checkpoints/final/touched.npz", "numeric_columns.json", "metrics.jsonl"):
         flip(copy / name)
     run = load_run(copy)
-    with pytest.raises(DataError, match=r"metrics.jsonl is not what"):
+    with pytest.raises(DataError, match=r"metrics.jsonl has changed since"):
         run.metrics()
-    with pytest.raises(DataError, match=r"numeric_columns.json is not what"):
+    with pytest.raises(DataError, match=r"numeric_columns.json has changed since"):
         run.predict(log)
-    with pytest.raises(DataError, match=r"touched.npz is not what"):
+    with pytest.raises(DataError, match=r"touched.npz has changed since"):
         run.model  # noqa: B018
 
 

@@ -212,8 +212,8 @@ def test_buckets_continue_from_the_same_buckets(run: Path, log: Path) -> None:
     for name, table in again.tables.pretrained.tables.items():
         np.testing.assert_array_equal(table.alignment.file_rows, np.arange(again.tables.rows[name]), err_msg=name)
     for tables, words in (
-        ({"item": {"dim": 4, "vocabulary": {"hash_buckets": 9}}}, "9 hash buckets, .* 7 hash buckets, which differ"),
-        ({"item": {"dim": 4}}, "rows are tokens, .* 7 hash buckets, which differ"),
+        ({"item": {"dim": 4, "vocabulary": {"hash_buckets": 9}}}, "9 hash buckets, .* 7 hash buckets"),
+        ({"item": {"dim": 4}}, "rows are tokens, .* 7 hash buckets"),
     ):
         own = {name: each | {"pretrained": checkpoint} for name, each in tables.items()}
         with pytest.raises(ConfigError, match=words):
@@ -224,7 +224,7 @@ def test_buckets_do_not_take_rows_by_token(log: Path, folder: Path) -> None:
     vectors = folder / "items.vec"
     vectors.write_text("2 4\ni1 1 2 3 4\ni2 5 6 7 8\n")
     own = {"item": TABLES["item"] | {"pretrained": {"kind": "file", "path": str(vectors)}}}
-    with pytest.raises(ConfigError, match=r"rows are taken by token, .* the table's rows are 7 hash buckets"):
+    with pytest.raises(ConfigError, match=r"rows are taken by token .* the table's rows are 7 hash buckets"):
         prepare(spec_of(log, tables=TABLES | own))
 
 

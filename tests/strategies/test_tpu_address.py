@@ -102,7 +102,7 @@ def test_what_is_no_address(address: str) -> None:
 
 def test_the_environment_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_NAME", f"grpc://127.0.0.1:{_closed_port()}")
-    with pytest.raises(RunError, match=r"nothing answers at .* \(TPU_NAME\)"):
+    with pytest.raises(RunError, match=r"nothing answered at .* \(TPU_NAME\)"):
         check(None)
 
 
@@ -120,7 +120,7 @@ def test_a_grpc_server_is_found() -> None:
     try:
         assert check(f"grpc://127.0.0.1:{port}", timeout_seconds=30.0) == f"grpc://127.0.0.1:{port}"
         assert check(f"127.0.0.1:{port},grpc://127.0.0.1:{port}", timeout_seconds=30.0)
-        with pytest.raises(RunError, match="nothing answers at"):  # each of them is tried
+        with pytest.raises(RunError, match="nothing answered at"):  # each of them is tried
             check(f"127.0.0.1:{port},127.0.0.1:{_closed_port()}")
     finally:
         server.stop(0).wait()

@@ -459,7 +459,10 @@ def test_excluded_settings_are_left_out(command: Command, elsewhere: Path) -> No
 @pytest.mark.parametrize(
     ("exclude", "message"),
     [
-        ("[{inti: constant}]", r"(?s)sweep.exclude.0.inti = 'constant': there is no such group.*did you mean init"),
+        (
+            "[{inti: constant}]",
+            r"(?s)sweep.exclude.0.inti = 'constant': the config has no such group.*did you mean init",
+        ),
         ("[{init: assign, freeze: tabel}]", r"(?s)sweep.exclude.0.freeze = 'tabel'.*did you mean table"),
         ("[{}]", "sweep.exclude"),
         ("{init: assign}", "sweep.exclude"),

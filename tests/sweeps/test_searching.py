@@ -202,7 +202,7 @@ REFUSED = {
     "fixed: it has nothing, but this command has train.batch_size=64": [*SEARCH, "seed=1,2", "train.batch_size=64"],
     "sampler: it has tpe, but this command has random": [*SEARCH, "seed=1,2", "hydra.sweeper.sampler=random"],
     "nowhere://x can't be used": [*SEARCH, "seed=1,2", "hydra.sweeper.storage=nowhere://x"],
-    "has another sweep, a search": ["seed=1,2", "hydra.sweep.dir=s", "train.steps=5"],
+    "already holds a different sweep, a search": ["seed=1,2", "hydra.sweep.dir=s", "train.steps=5"],
 }
 """Commands by what is said about them in the folder of another search."""
 
@@ -236,7 +236,7 @@ def test_a_search_that_was_refused_before_its_first_trial_leaves_its_folder_to_o
 
 def test_a_search_does_not_go_on_in_the_folder_of_another_sweep(command: Command) -> None:
     assert sweep(["seed=1,2", "hydra.sweep.dir=s", "train.steps=5"], command=command)
-    with pytest.raises(CommandLineError, match="has another sweep"):
+    with pytest.raises(CommandLineError, match="already holds a different sweep"):
         sweep([*SEARCH, "seed=1,2"], command=command)
 
 

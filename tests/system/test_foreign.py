@@ -38,7 +38,7 @@ def content(folder: Path) -> dict[str, bytes]:
         ("tracking=mlflow tracking.uri='sqlite+pysqlite:///theirs.db'", "a database of something else"),
         ("tracking=mlflow tracking.uri='sqlite:///text.db'", "a file that is not a database"),
         ("tracking=mlflow tracking.uri=photos", "a folder with other content"),
-        ("tracking=mlflow tracking.uri=theirs.db", "a file of that name"),
+        ("tracking=mlflow tracking.uri=theirs.db", "a file with that name"),
         ("tracking=mlflow", "a database of something else"),  # by the environment
         ("output.cache=photos", "a folder with other content"),
         ("-m hydra/sweeper=optuna model=mlp,dlrm hydra.sweeper.storage=theirs.db", "without table studies"),

@@ -98,7 +98,7 @@ def test_memory() -> None:
 TENSORFLOW = {
     "a full disk": (
         tf.errors.ResourceExhaustedError(None, None, "/runs/a/checkpoint_temp/part-0; No space left on device"),
-        "/runs/a/checkpoint_temp/part-0: No space left on device: make room",
+        "/runs/a/checkpoint_temp/part-0: No space left on device: free some space",
     ),
     "no permission": (
         tf.errors.PermissionDeniedError(None, None, "/runs/a/events.v2; Read-only file system"),

@@ -78,7 +78,7 @@ class Factorization(DenseModel):
             yield Fault("model", found, rule, "add a feature, or choose model=mlp")
         if classes and self.biases:
             rule = "a bias is one number, but task classification needs one per class"
-            remedy = "remove them; first-order weights are then linear in the vectors"
+            remedy = "remove them: first-order weights are then linear in the vectors"
             yield Fault("model.biases", listed(dict.fromkeys(self.biases)), rule, remedy)
 
 

@@ -126,7 +126,7 @@ def test_a_number_that_is_given_twice_is_named_and_the_run_begins() -> None:
     while not (refused := [each for each in twins if each.done()]):
         time.sleep(0.01)
     with pytest.raises(
-        RunError, match=r"worker 1 is process \d+ on .* already: give process \d+ on .* a number of its"
+        RunError, match=r"worker 1 is already process \d+ on .*: give process \d+ on .* a different number"
     ):
         refused[0].result(30)
     meeting.join(2).result(30)
@@ -148,7 +148,7 @@ def test_a_twin_that_comes_later_is_refused() -> None:
     """The others have read the data with another process, and it still waits for that."""
     meeting = Meeting(2)
     leading, late = meeting.lead(stage="training"), meeting.join(1, facts={}, stage="reading")
-    with pytest.raises(RunError, match="worker 1 is another process already: give process"):
+    with pytest.raises(RunError, match="worker 1 is already another process: give process"):
         late.result(30)
     meeting.join(1, stage="training").result(30)
     assert list(leading.result(30)) == [1]

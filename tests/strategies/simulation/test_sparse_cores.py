@@ -80,7 +80,7 @@ class TestLimits:
     def test_outside_of_the_block_it_is_an_error_without_a_trace(self) -> None:
         with pytest.raises(RunError) as caught, simulated() as strategy:
             look_up(strategy, embedding_of(strategy, max_ids_per_table={"items": 8}), bags(8))
-        words = "table 'items': a SparseCore sends 16 ids to SparseCore 0, and SparseCoreEmbeddingConfig."
+        words = "table 'items': a SparseCore sends 16 ids to SparseCore 0, but SparseCoreEmbeddingConfig."
         assert str(caught.value).startswith(words)
         assert "Traceback" not in str(caught.value)
 

@@ -196,7 +196,7 @@ def test_a_saved_model_is_frozen_in_a_process_that_does_not_know_embexp(forked: 
 def test_the_report_says_why_rows_never_moved() -> None:
     table = keras.Variable(np.ones((6, 2), np.float32), name="table")
     optimizer = embexp.freeze(optimizers.SGD(0.1), [(table, [0, 1])])
-    with pytest.raises(ValueError, match="table: no step was done"):
+    with pytest.raises(ValueError, match="table: no training step was run"):
         optimizer.report()
     slices = tf.IndexedSlices(tf.constant([[1.0, 1.0], [0.0, 0.0], [2.0, 0.0]]), tf.constant([0, 2, 3]), [6, 2])
     optimizer.apply_gradients([(slices, table)])

@@ -211,5 +211,5 @@ def test_refused() -> None:
         with pytest.raises(ValueError, match="table: frozen: row 4 is not in the variable, which has rows 0 to 3"):
             embexp.freeze(train.AdamOptimizer(), {table: [4]})
         frozen = embexp.freeze(train.AdamOptimizer(), {table: [3]})
-        with pytest.raises(ValueError, match="table: no step was done"):
+        with pytest.raises(ValueError, match="table: no training step was run"):
             frozen.report()

@@ -144,7 +144,7 @@ def test_a_classifier_gets_the_number_of_classes(folder: Path) -> None:
     message = r"its model must return logits of shape \[B, 3\], one per class, but returns \[B, 4\]"
     with pytest.raises(ConfigError, match=message):
         build_classes("mine.good:classifier", classes=4)
-    with pytest.raises(ConfigError, match=r"does not fit its signature \(activations\): .*unexpected .*'classes'"):
+    with pytest.raises(ConfigError, match=r"does not match its signature \(activations\): .*unexpected .*'classes'"):
         build_classes("mine.good:one_idle")
 
 
