@@ -328,7 +328,7 @@ def test_another_table_and_another_optimizer(world: World, first: Path) -> None:
         " velocities are ignored; those of adagrad, accumulators, start from their initial values",
         f"tables.item, tables.item_bias: 16 of the 21 rows of {first} are dropped: their tokens are not in this"
         " run's vocabulary",
-        "dense_optimizer: begins afresh, as the checkpoint's slots are of another kind of optimizer",
+        "dense_optimizer: starts afresh because the checkpoint's slots belong to another kind of optimizer",
     ]
     old, _ = grown(first, second)
     np.testing.assert_array_equal(final(second)["embedding/item.Saccumulators"][list(old)], np.float32(1e-7))

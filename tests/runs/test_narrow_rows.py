@@ -261,7 +261,7 @@ def test_a_mapped_table_takes_no_memory(tmp_path: Path, dtype: str) -> None:
     [
         ((), "some of its rows may move; it has no pretrained file; it is not mapped", "freeze@tables.item.freeze"),
         ((*MAPPED[:1], "FILE"), "but it is not mapped", "choose init@tables.item.init=memory_map, or set bfloat16"),
-        ((*FROZEN_ROWS, "FILE", *MAPPED[1:]), "and some of its rows may move", "choose freeze@tables.item.freeze=tab"),
+        ((*FROZEN_ROWS, "FILE", *MAPPED[1:]), "but some of its rows may move", "choose freeze@tables.item.freeze=tab"),
         ((*MAPPED, "FILE", "tables.item.pretrained.non_finite=keep"), "int8 has no NaN", "set non_finite to error"),
         ((*MAPPED, "FILE", "strategy=tpu_simulator"), "a TPU keeps rows in float32", "choose another strategy"),
     ],

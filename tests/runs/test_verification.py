@@ -302,7 +302,7 @@ def test_code_has_to_be_allowed_and_only_what_is_named(recorded: Path, again: Re
 
 
 def test_an_existing_directory_is_not_written_to(recorded: Path, again: Reruns, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="it exists"):
+    with pytest.raises(UsageError, match="it already exists"):
         verified(recorded, again, keep=tmp_path)
     with pytest.raises(CommandLineError, match="the folder of a run"):
         verified(recorded, again, keep=recorded / "new")
