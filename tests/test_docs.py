@@ -8,7 +8,8 @@ overrides that make the runs and sweeps of a block smaller, in the place of thos
 what it passes to `embexp.compose`. With `--hypothesis-profile=thorough` all run as they stand.
 
 A page with a line `<!-- the data of PAGE -->` begins with the files that the blocks of that page make, other than `sh`.
-A `yaml` block with composed=NAME is part of what the experiment NAME of the page composes to.
+A `yaml` block with composed=NAME is part of what the experiment NAME of the page composes to. The picture of a terminal
+below a block has only lines that the block prints, apart from numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import preloaded
+from tests import preloaded, terminals
 from tests.thoroughness import thorough
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +32,7 @@ DATA = ROOT.parent / "shared" / "data"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DATA_OF = re.compile(r"^<!-- the data of (\S+) -->$", re.MULTILINE)
+PICTURED = re.compile(r"^```sh[^\n]*\n((?:(?!^```).*\n)+)^```$\s*!\[[^\]]*\]\(pictures/(\S+)\.svg\)", re.MULTILINE)
 RUN = r"^((?:timeout -s INT \d+ )?embexp run)"
 
 
@@ -95,6 +97,7 @@ def test_examples(page: Path, forked: Path, tmp_path: Path, tmp_path_factory: py
         "XDG_CACHE_HOME": str(tmp_path_factory.getbasetemp() / "cache"),
     }
     skipped = []
+    pictured = dict(PICTURED.findall(page.read_text(encoding="utf-8")))
     for block in with_data(page):
         if written(block, tmp_path):
             continue
@@ -113,12 +116,20 @@ def test_examples(page: Path, forked: Path, tmp_path: Path, tmp_path_factory: py
             command = [str(commands / "python"), "-c", smaller(block)]
         else:
             continue
-        result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        picture = pictured.get(block.text)
+        seen = terminals.environment(picture) if picture else {}
+        result = subprocess.run(
+            command, cwd=tmp_path, env={**environment, **seen}, capture_output=True, text=True, check=False
+        )
         expected = int(block.options.get("status", "0"))
         assert result.returncode == expected, f"{block.text}\n{result.stdout}\n{result.stderr}"
         if expected:
             shown = [other.text for other in blocks(page) if other.language == "text"]
             assert result.stderr in shown, f"the page should show:\n{result.stderr}"
+        if picture:
+            printed = result.stdout + result.stderr
+            gone = terminals.not_printed(picture, block.text, printed, {str(tmp_path): "~/films"})
+            assert not gone, f"make pictures: {picture}.svg has lines that the run did not print:\n" + "\n".join(gone)
     if skipped:
         pytest.skip(f"without {', '.join(skipped)}; all else was run")
 
