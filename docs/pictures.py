@@ -28,7 +28,7 @@ from rich.text import Text
 DOCS = Path(__file__).resolve().parent
 PICTURES = DOCS / "pictures"
 WIDTH = 92  # columns of the terminal
-WIDER = {"new": 134}
+WIDER = {"run": 106, "frozen": 106, "new": 134}
 PLOTS = {"overview.png": "outputs/first/plots/overview.png"}  # plots that a run wrote
 PAGES = {  # pages in a browser, and the size of its window
     "compare.png": ("outputs/both.html", (960, 840)),
@@ -39,15 +39,15 @@ CURVES = {  # of sweeps: the folder, the setting along the axis, that of the cur
     "rates.png": ("outputs/rates", "optimizer.learning_rate", "optimizer", "learning rate of the tables"),
 }
 GALLERY = {"drift.png": "outputs/frozen/plots/drift.png", "daily.png": "outputs/daily/daily.png"}
-SECTIONS = {  # of report pages: the page, the section's id, and its height in pixels before what is blank is cut off
-    "curves.png": ("outputs/sweep/report.html", "curves", 900),
-    "parameter.png": ("outputs/sweep/report.html", "parameters", 900),
-    "parallel.png": ("outputs/sweep/report.html", "parallel", 900),
-    "differences.png": ("outputs/differences.html", "paired", 1600),
-    "search.png": ("outputs/search/report.html", "history", 1600),
-    "rows.png": ("outputs/frozen.html", "rows", 900),
-    "map.png": ("outputs/plays.html", "maps", 1200),
-    "costs.png": ("outputs/init/report.html", "costs", 1200),
+SECTIONS = {  # of report pages: the page, the section's id, and a window in which it fits: what is blank is cut off
+    "curves.png": ("outputs/sweep/report.html", "curves", (960, 900)),
+    "parameter.png": ("outputs/sweep/report.html", "parameters", (960, 900)),
+    "parallel.png": ("outputs/sweep/report.html", "parallel", (960, 900)),
+    "differences.png": ("outputs/differences.html", "paired", (1200, 1600)),
+    "search.png": ("outputs/search/report.html", "history", (960, 1600)),
+    "rows.png": ("outputs/frozen.html", "rows", (960, 900)),
+    "map.png": ("outputs/plays.html", "maps", (960, 1200)),
+    "costs.png": ("outputs/init/report.html", "costs", (960, 1200)),
 }
 WORST = 0.75  # log loss at which curves leave the picture; that of a constant is 0.69 at most
 _BLOCK = re.compile(
@@ -111,22 +111,30 @@ def page(browser: str, address: str, size: tuple[int, int], target: Path) -> Non
     with tempfile.TemporaryDirectory() as profile:
         shot = Path(profile) / "shot.png"
         settings = [f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", f"--screenshot={shot}"]
-        fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+        fixed = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--no-first-run",
+            "--virtual-time-budget=5000",
+        ]
         offline = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
         subprocess.run([browser, *fixed, *offline, *settings, address], check=True, capture_output=True)
         smaller(shot, target)
 
 
-def section(browser: str, report: Path, name: str, height: int, target: Path) -> None:
+def section(browser: str, report: Path, name: str, size: tuple[int, int], target: Path) -> None:
     """Takes a picture of one section of a report's page, without the blank space below and around it."""
     style = (
         f"<style>main > section:not(#{name}), header, footer, .skip {{ display: none !important }} "
-        "main { margin: 0 !important; padding: 8px !important }</style>"
+        "main { margin: 0 !important; padding: 8px !important } "
+        "main > section { border: 0 !important; margin: 0 !important; padding: 0 !important }</style>"
     )
     alone = report.with_suffix(f".{name}.html")
     text = _POLICY.sub("", report.read_text(encoding="utf-8"), count=1)
     alone.write_text(text.replace("</head>", f"{style}</head>", 1), encoding="utf-8")
-    page(browser, alone.as_uri(), (960, height), target)
+    page(browser, alone.as_uri(), size, target)
     with Image.open(target) as opened:
         image = opened.convert("RGB")
     blank = Image.new("RGB", image.size, image.getpixel((image.width - 1, image.height - 1)))
@@ -174,7 +182,8 @@ def follow(name: str, folder: Path, drawn: Path) -> None:
     Raises:
         SystemExit: if a block ends with another status than the page says.
     """
-    fixed = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0", "XDG_CACHE_HOME": str(folder / "cache")}
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # what TensorFlow says about drivers of this machine
+    fixed = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0", "XDG_CACHE_HOME": str(folder / "cache"), **quiet}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     folder.mkdir(exist_ok=True)
     content = (DOCS / name).read_text(encoding="utf-8")
@@ -229,8 +238,8 @@ def main(pages: Sequence[str]) -> None:
                 case _:
                     for picture, source in GALLERY.items():
                         smaller(folder / source, drawn / picture)
-                    for picture, (source, section_id, height) in SECTIONS.items():
-                        section(browser, folder / source, section_id, height, drawn / picture)
+                    for picture, (source, section_id, size) in SECTIONS.items():
+                        section(browser, folder / source, section_id, size, drawn / picture)
         for path in drawn.iterdir():
             shutil.copy(path, PICTURES)
 
