@@ -47,7 +47,6 @@ SECTIONS = {  # of report pages: the page, the section's id, and a window in whi
     "search.png": ("outputs/search/report.html", "history", (960, 1600)),
     "rows.png": ("outputs/frozen.html", "rows", (960, 900)),
     "map.png": ("outputs/plays.html", "maps", (960, 1200)),
-    "costs.png": ("outputs/init/report.html", "costs", (960, 1200)),
 }
 WORST = 0.75  # log loss at which curves leave the picture; that of a constant is 0.69 at most
 _BLOCK = re.compile(
