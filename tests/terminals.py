@@ -13,7 +13,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
 _ANSI = re.compile(r"\x1b\[[?\d;]*[A-Za-z]")
 _SOMETIMES = ("warning:", "fused operations:", "logistic regression: fitted to")  # they depend on data and machine
-_NUMBER = re.compile(r"\b[0-9a-f]{64}\b|\d[\d,.:]*")
+_NUMBER = re.compile(r"[0-9a-f]{64}|\d[\d,.:]*")
 
 
 def drawing() -> ModuleType:
