@@ -118,7 +118,7 @@ docs: $(STAMP)   ## build the documentation site into site/, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
 
-pictures: $(STAMP) ## make the pictures of the docs again, by following the tutorial; needs chromium
+pictures: $(STAMP) ## make the pictures of the docs again, by following three pages; needs chromium
 	$(BIN)/python docs/pictures.py
 
 notebooks: $(STAMP) ## execute the notebooks in docs/notebooks/, and write their outputs into them (NAMES='ratings words')
