@@ -4,8 +4,8 @@ A block `text output=…` directly after a block of `sh` or `python` shows what 
 neither is a terminal and lines have 100 columns. `output=all` is the whole output. What is printed has paragraphs
 between empty lines, and each command of `sh` begins one: `output=2` is the second, `output=-1` the last, `output=2..3`
 and `output=-3..-1` are several. A line `…` stands for lines that the page leaves out. `python -m tests.outputs [PAGE…]`
-runs pages as they stand, and writes what they print into these blocks, with at most 15 lines each. A block that still
-holds stays as it is.
+runs pages as they stand, and writes what they print into these blocks, with at most 15 lines each; errors are whole. A
+block that still holds stays as it is.
 
 Every command has its output below it, as such a block or as a picture. The exceptions: Python that prints nothing, and
 a block of `sh` with `output=none`, for commands that print nothing or what a page above has shown.
@@ -18,7 +18,8 @@ of the machine may differ, and an empty line counts for nothing:
   of a table, only the first word counts. Further lines may be printed.
 - Otherwise the lines between two `…` must follow one another in what is printed, and each number must be within 5% of
   the printed one, or differ by at most two units of its last digit: another processor rounds otherwise. Numbers in a
-  column of seconds are times. The lines that say how far a long stage is come when they like, so they are left out.
+  column of seconds are times, and so are those of memory (`peak anonymous`). The lines that say how far a long stage is
+  come when they like, so they are left out.
 """
 
 from __future__ import annotations
@@ -255,7 +256,7 @@ def _line(text: str, above: Sequence[str], replaced: frozenset[str]) -> Line:
     for each in _VARIES.finditer(text):
         if each["time"]:
             timed = True
-        elif (each["number"] or each["size"]) and not _of_seconds(each.end(), above):
+        elif (each["number"] or each["size"]) and not _of_seconds(each.start(), each.end(), above):
             amount, _, unit = each[0].rstrip(" %").lstrip("±").replace(",", "").replace("−", "-").partition(" ")
             digits, _, exponent = amount.partition("e")
             scale = _UNITS.get(unit, 1.0) * 10.0 ** int(exponent or 0)
@@ -269,10 +270,12 @@ def _line(text: str, above: Sequence[str], replaced: frozenset[str]) -> Line:
     return Line(text, shape, name, tuple(numbers), timed)
 
 
-def _of_seconds(end: int, above: Sequence[str]) -> bool:
-    """Whether a number that ends in a column stands under a heading of seconds."""
-    headings = (re.search(r"\S+$", line[:end]) for line in above[:-1] if not line[end : end + 1].strip())
-    return any(heading and re.search(r"seconds|\bms\b|/s$", heading[0]) for heading in headings)
+def _of_seconds(start: int, end: int, above: Sequence[str]) -> bool:
+    """Whether a number in a column stands under a heading of seconds, or of memory at its peak."""
+    headings = (
+        heading for line in above[:-1] for heading in re.finditer(r"\S*(?:seconds|ms|/s|anonymous)(?!\S)", line)
+    )
+    return any(heading.start() == start or heading.end() == end for heading in headings)
 
 
 def absent(shown: str, ran: Ran) -> Line | None:
@@ -327,8 +330,8 @@ def fault(shown: str, ran: Ran) -> str | None:
     )
 
 
-def selected(output: str, which: str) -> str:
-    """What a block with `output=WHICH` shows of an output.
+def selected(output: str, which: str, most: int | None = LINES) -> str:
+    """What a block with `output=WHICH` shows of an output, with at most so many lines.
 
     Raises:
         ValueError: the output does not have these paragraphs.
@@ -341,8 +344,8 @@ def selected(output: str, which: str) -> str:
     if not 0 <= start <= stop < len(paragraphs):
         raise ValueError(f"output={which}: the output has {len(paragraphs)} paragraphs:\n{output}")
     shown = [line.rstrip() for line in "\n\n".join(paragraphs[start : stop + 1]).splitlines()]
-    if len(shown) > LINES:
-        shown = [*shown[: LINES - 5], "…", *shown[-4:]]
+    if most is not None and len(shown) > most:
+        shown = [*shown[: most - 5], "…", *shown[-4:]]
     return "\n".join(["…"] * (start > 0) + shown + ["…"] * (stop < len(paragraphs) - 1)) + "\n"
 
 
@@ -352,11 +355,12 @@ def refreshed(page: str, ran: Sequence[Ran]) -> str:
     Raises:
         ValueError: an output does not have the paragraphs to show.
     """
-    for (_, below), done in reversed(list(zip(shown_below(page), ran, strict=True))):
+    for (block, below), done in reversed(list(zip(shown_below(page), ran, strict=True))):
         if below is None or "output" not in below.options or done.missing is not None:
             continue
         if not below.text or absent(below.text, done) is not None:
-            new, opening = selected(done.output, below.options["output"]), page[below.start :].partition("\n")[0]
+            new = selected(done.output, below.options["output"], None if "status" in block.options else LINES)
+            opening = page[below.start :].partition("\n")[0]
             page = f"{page[: below.start]}{opening}\n{new}```{page[below.end :]}"
     return page
 
