@@ -273,7 +273,7 @@ def _line(text: str, above: Sequence[str], replaced: frozenset[str]) -> Line:
 def _of_seconds(start: int, end: int, above: Sequence[str]) -> bool:
     """Whether a number in a column stands under a heading of seconds, or of memory at its peak."""
     headings = (
-        heading for line in above[:-1] for heading in re.finditer(r"\S*(?:seconds|ms|/s|anonymous)(?!\S)", line)
+        heading for line in above[:-1] for heading in re.finditer(r"\S*(?:seconds,?|ms|/s|anonymous)(?!\S)", line)
     )
     return any(heading.start() == start or heading.end() == end for heading in headings)
 
