@@ -1,11 +1,11 @@
 """The blocks of a page of the docs, run in their order, and what they print next to what the page shows.
 
 A block `text output=…` directly after a block of `sh` or `python` shows what that prints, on stdout and stderr, where
-neither is a terminal and lines have 100 columns. `output=all` is the whole output. What is printed has paragraphs
-between empty lines, and each command of `sh` begins one: `output=2` is the second, `output=-1` the last, `output=2..3`
-and `output=-3..-1` are several. A line `…` stands for lines that the page leaves out. `python -m tests.outputs [PAGE…]`
-runs pages as they stand, and writes what they print into these blocks, with at most 15 lines each; errors are whole. A
-block that still holds stays as it is.
+neither is a terminal and lines have 100 columns; with `status=`, only on stderr. `output=all` is the whole output. What
+is printed has paragraphs between empty lines, and each command of `sh` begins one: `output=2` is the second,
+`output=-1` the last, `output=2..3` and `output=-3..-1` are several. A line `…` stands for lines that the page leaves
+out. `python -m tests.outputs [PAGE…]` runs pages as they stand, and writes what they print into these blocks, with at
+most 15 lines each; errors are whole. A block that still holds stays as it is.
 
 Every command has its output below it, as such a block or as a picture. The exceptions: Python that prints nothing, and
 a block of `sh` with `output=none`, for commands that print nothing or what a page above has shown.
@@ -196,12 +196,13 @@ def run(page: str, commands: Path, folder: Path, cache: Path, *, full: bool) -> 
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE if "status" in block.options else subprocess.STDOUT,
             text=True,
             check=False,
         )
         seconds = time.perf_counter() - start
-        output = result.stdout.replace(str(folder), _PLACE).replace(str(cache), "~/.cache")
+        printed = result.stderr if "status" in block.options else result.stdout
+        output = printed.replace(str(folder), _PLACE).replace(str(cache), "~/.cache")
         yield Ran(block, None, result.returncode, output, seconds, as_shown, frozenset(replaced))
 
 
