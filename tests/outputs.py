@@ -5,7 +5,7 @@ neither is a terminal and lines have 100 columns; with `status=`, only on stderr
 is printed has paragraphs between empty lines, and each command of `sh` begins one: `output=2` is the second,
 `output=-1` the last, `output=2..3` and `output=-3..-1` are several. A line `…` stands for lines that the page leaves
 out. `python -m tests.outputs [PAGE…]` runs pages as they stand, and writes what they print into these blocks, with at
-most 15 lines each; errors are whole. A block that still holds stays as it is.
+most 15 lines each; errors are whole. A block that still holds stays as it is, with all that was left out by hand.
 
 Every command has its output below it, as such a block or as a picture. The exceptions: Python that prints nothing, and
 a block of `sh` with `output=none`, for commands that print nothing or what a page above has shown.

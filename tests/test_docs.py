@@ -24,7 +24,6 @@ WITHOUT_OUTPUTS = {
     "docs/choosing.md",
     "docs/clicks.md",
     "docs/export.md",
-    "docs/freezing.md",
     "docs/index.md",
     "docs/knowledge_graphs.md",
     "docs/metrics.md",
@@ -32,7 +31,6 @@ WITHOUT_OUTPUTS = {
     "docs/own_code.md",
     "docs/own_field.md",
     "docs/pretrained.md",
-    "docs/python.md",
     "docs/ratings.md",
     "docs/reading_results.md",
     "docs/recommendation.md",
@@ -55,7 +53,6 @@ WITHOUT_OUTPUTS = {
     "docs/tracking.md",
     "docs/tutorial.md",
     "docs/vectors.md",
-    "docs/verify.md",
 }
 """Pages where commands still lack their output. It only gets shorter."""
 
