@@ -8,7 +8,8 @@ out. `python -m tests.outputs [PAGE…]` runs pages as they stand, and writes wh
 most 15 lines each; errors are whole. A block that still holds stays as it is, with all that was left out by hand.
 
 Every command has its output below it, as such a block or as a picture. The exceptions: Python that prints nothing, and
-a block of `sh` with `output=none`, for commands that print nothing or what a page above has shown.
+a block of `sh` with `output=none`, for commands that print nothing, what a page above has shown, or what depends on the
+machine.
 
 The test compares a shown line with what is printed by two rules. In both, blanks, times, rates, ids, dates and folders
 of the machine may differ, and an empty line counts for nothing:

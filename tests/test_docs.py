@@ -35,7 +35,6 @@ WITHOUT_OUTPUTS = {
     "docs/reading_results.md",
     "docs/recommendation.md",
     "docs/reports.md",
-    "docs/runs.md",
     "docs/scale.md",
     "docs/search.md",
     "docs/strategies.md",
