@@ -40,7 +40,6 @@ WITHOUT_OUTPUTS = {
     "docs/reading_results.md",
     "docs/recommendation.md",
     "docs/reports.md",
-    "docs/scale.md",
     "docs/search.md",
     "docs/strategies.md",
     "docs/sweeps.md",
