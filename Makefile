@@ -21,6 +21,7 @@ THOROUGH = $(sort tests/tables/test_frozen_rows.py $(shell grep -rlE 'tests[.](t
   sed -n 's/^- "\{0,1\}\(.*\.py\)::.*/tests\/\1/p' tests/left_out.yaml))
 OVERRIDES ?=
 NAMES ?=
+PAGES ?=
 FUZZ ?=
 BASE ?= HEAD
 BITS ?=
@@ -29,7 +30,7 @@ TORTURE ?= kills
 COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra dev \
   --extra estimator --extra tracking --extra sweeps --extra bench --extra docs --extra index --extra keras --extra remote pyproject.toml
 
-.PHONY: interpreter run wheel test test-fast test-thorough fuzz torture check types size bits graph format bench docs notebooks pictures lock clean help
+.PHONY: interpreter run wheel test test-fast test-thorough fuzz torture check types size bits graph format bench docs notebooks outputs pictures lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -118,11 +119,14 @@ docs: $(STAMP)   ## build the documentation site into site/, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
 
-pictures: $(STAMP) ## make the pictures of the docs again, by following the tutorial; needs chromium
+pictures: $(STAMP) ## make the pictures of the docs again, by following three pages; needs chromium
 	$(BIN)/python docs/pictures.py
 
 notebooks: $(STAMP) ## execute the notebooks in docs/notebooks/, and write their outputs into them (NAMES='ratings words')
 	$(BIN)/python -m tests.notebooks $(NAMES)
+
+outputs: $(STAMP) ## run the commands of the docs, and write what they print into the pages (PAGES='README.md docs/growth.md')
+	$(BIN)/python -m tests.outputs $(PAGES)
 
 lock: $(STAMP)   ## update constraints.txt from the ranges in pyproject.toml, for every version of Python
 	$(COMPILE) --python-version 3.11 --output-file constraints.txt

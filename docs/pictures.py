@@ -1,9 +1,10 @@
 """Makes the pictures of the docs, by following pages as they stand: `make pictures`.
 
-All blocks of `docs/tutorial.md` are run in one folder, at full size, and those of `docs/choosing.md` in another. A
-block of `sh` with a picture `pictures/NAME.svg` below it is one command, whose output in the terminal becomes that
-picture. `PLOTS`, `PAGES` and `CURVES` say where the other pictures come from. The seconds of each block are printed, as
-the tutorial states them.
+All blocks of `docs/tutorial.md` are run in one folder, at full size, and those of `docs/choosing.md` and
+`docs/gallery.md` in others. A block of `sh` with a picture `pictures/NAME.svg` below it is one command, whose output in
+the terminal becomes that picture. `PLOTS`, `PAGES`, `CURVES`, `GALLERY` and `SECTIONS` say where the other pictures
+come from. The seconds of each block are printed, as the tutorial states them. `python docs/pictures.py gallery` makes
+the pictures of one page.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageChops
 from rich.console import Console
 from rich.text import Text
 
 DOCS = Path(__file__).resolve().parent
 PICTURES = DOCS / "pictures"
 WIDTH = 92  # columns of the terminal
-WIDER = {"new": 134}
+WIDER = {"run": 106, "frozen": 106, "new": 134}
 PLOTS = {"overview.png": "outputs/first/plots/overview.png"}  # plots that a run wrote
 PAGES = {  # pages in a browser, and the size of its window
     "compare.png": ("outputs/both.html", (960, 840)),
@@ -36,10 +38,22 @@ CURVES = {  # of sweeps: the folder, the setting along the axis, that of the cur
     "dims.png": ("outputs/dims", "tables.user.dim", "data.examples", "dim of the tables"),
     "rates.png": ("outputs/rates", "optimizer.learning_rate", "optimizer", "learning rate of the tables"),
 }
+GALLERY = {"drift.png": "outputs/frozen/plots/drift.png", "daily.png": "outputs/daily/daily.png"}
+SECTIONS = {  # of report pages: the page, the section's id, and a window in which it fits: what is blank is cut off
+    "curves.png": ("outputs/sweep/report.html", "curves", (960, 900)),
+    "parameter.png": ("outputs/sweep/report.html", "parameters", (960, 900)),
+    "parallel.png": ("outputs/sweep/report.html", "parallel", (960, 900)),
+    "differences.png": ("outputs/differences.html", "paired", (1200, 1600)),
+    "search.png": ("outputs/search/report.html", "history", (960, 1600)),
+    "rows.png": ("outputs/frozen.html", "rows", (960, 900)),
+    "map.png": ("outputs/plays.html", "maps", (960, 1200)),
+}
 WORST = 0.75  # log loss at which curves leave the picture; that of a constant is 0.69 at most
 _BLOCK = re.compile(
     r"^```(sh|python|csv|yaml)([^\n]*)\n(.*?)^```$(?:\s*!\[[^\]]*\]\(pictures/(\S+)\.svg\))?", re.M | re.S
 )
+_DATA_OF = re.compile(r"^<!-- the data of (\S+) -->$", re.M)
+_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 _CURSOR = re.compile(r"\x1b\[\?25[lh]")
 # As rich draws a terminal, but with the fonts of the reader's system: nothing is loaded from the network.
 _SVG = """\
@@ -96,9 +110,38 @@ def page(browser: str, address: str, size: tuple[int, int], target: Path) -> Non
     with tempfile.TemporaryDirectory() as profile:
         shot = Path(profile) / "shot.png"
         settings = [f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", f"--screenshot={shot}"]
-        fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        subprocess.run([browser, *fixed, *settings, address], check=True, capture_output=True)
+        fixed = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--no-first-run",
+            "--virtual-time-budget=5000",
+        ]
+        offline = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        subprocess.run([browser, *fixed, *offline, *settings, address], check=True, capture_output=True)
         smaller(shot, target)
+
+
+def section(browser: str, report: Path, name: str, size: tuple[int, int], target: Path) -> None:
+    """Takes a picture of one section of a report's page, without the blank space below and around it."""
+    style = (
+        f"<style>main > section:not(#{name}), header, footer, .skip {{ display: none !important }} "
+        "main { margin: 0 !important; padding: 8px !important } "
+        "main > section { border: 0 !important; margin: 0 !important; padding: 0 !important }</style>"
+    )
+    alone = report.with_suffix(f".{name}.html")
+    text = _POLICY.sub("", report.read_text(encoding="utf-8"), count=1)
+    alone.write_text(text.replace("</head>", f"{style}</head>", 1), encoding="utf-8")
+    page(browser, alone.as_uri(), size, target)
+    with Image.open(target) as opened:
+        image = opened.convert("RGB")
+    blank = Image.new("RGB", image.size, image.getpixel((image.width - 1, image.height - 1)))
+    box = ImageChops.difference(image, blank).getbbox()
+    if box is None:
+        raise SystemExit(f"{report} has nothing in the section {name}")
+    image.crop((0, 0, image.width, min(image.height, box[3] + 10))).save(target)
+    smaller(target, target)
 
 
 def curves(table: Path, along: str, by: str, label: str, target: Path) -> None:
@@ -132,18 +175,26 @@ def curves(table: Path, along: str, by: str, label: str, target: Path) -> None:
     target.with_suffix(".large.png").unlink()
 
 
-def follow(tutorial: str, folder: Path, drawn: Path) -> None:
-    """Runs the blocks of the tutorial in a folder, and draws the terminals into another.
+def follow(name: str, folder: Path, drawn: Path) -> None:
+    """Runs the blocks of a page in a folder, after those that make the data of other pages, and draws the terminals.
 
     Raises:
         SystemExit: if a block ends with another status than the page says.
     """
-    fixed = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0", "XDG_CACHE_HOME": str(folder / "cache")}
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # what TensorFlow says about drivers of this machine
+    fixed = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0", "XDG_CACHE_HOME": str(folder / "cache"), **quiet}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for language, words, text, picture in _BLOCK.findall(tutorial):
+    folder.mkdir(exist_ok=True)
+    content = (DOCS / name).read_text(encoding="utf-8")
+    others = [(DOCS / other).read_text(encoding="utf-8") for other in _DATA_OF.findall(content)]
+    data = [block for other in others for block in _BLOCK.findall(other) if block[0] != "sh"]
+    for language, words, text, picture in [*data, *_BLOCK.findall(content)]:
         options = dict(word.split("=", 1) for word in words.split())
         if "file" in options:
-            (folder / options["file"]).write_text(text, encoding="utf-8")
+            target = folder / options["file"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        if language not in ("sh", "python") or "file" in options:
             continue
         columns = WIDER.get(picture, WIDTH)
         begin = time.perf_counter()
@@ -164,25 +215,33 @@ def follow(tutorial: str, folder: Path, drawn: Path) -> None:
             terminal(text, shown, columns, drawn / f"{picture}.svg")
 
 
-def main() -> None:
-    """Makes all pictures."""
+def main(pages: Sequence[str]) -> None:
+    """Makes the pictures of pages, all by default."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         raise SystemExit("the pictures of pages need chromium or google-chrome in the PATH")
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as made:
-        folder, drawn = Path(name), Path(made)  # the repository stays as it is meanwhile: runs record it
-        follow((DOCS / "tutorial.md").read_text(encoding="utf-8"), folder, drawn)
-        for picture, source in PLOTS.items():
-            smaller(folder / source, drawn / picture)
-        for picture, (source, size) in PAGES.items():
-            page(browser, f"{folder.as_uri()}/{source}", size, drawn / picture)
-        (folder / "choosing").mkdir()
-        follow((DOCS / "choosing.md").read_text(encoding="utf-8"), folder / "choosing", drawn)
-        for picture, (source, *axes) in CURVES.items():
-            curves(folder / "choosing" / source / "sweep.csv", *axes, drawn / picture)
+        drawn = Path(made)  # the repository stays as it is meanwhile: runs record it
+        for each in pages or ("tutorial", "choosing", "gallery"):
+            folder = Path(name) / each
+            follow(f"{each}.md", folder, drawn)
+            match each:
+                case "tutorial":
+                    for picture, source in PLOTS.items():
+                        smaller(folder / source, drawn / picture)
+                    for picture, (source, size) in PAGES.items():
+                        page(browser, f"{folder.as_uri()}/{source}", size, drawn / picture)
+                case "choosing":
+                    for picture, (source, *axes) in CURVES.items():
+                        curves(folder / source / "sweep.csv", *axes, drawn / picture)
+                case _:
+                    for picture, source in GALLERY.items():
+                        smaller(folder / source, drawn / picture)
+                    for picture, (source, section_id, size) in SECTIONS.items():
+                        section(browser, folder / source, section_id, size, drawn / picture)
         for path in drawn.iterdir():
             shutil.copy(path, PICTURES)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

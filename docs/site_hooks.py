@@ -59,14 +59,17 @@ def notebook_pages(path: Path) -> dict[str, str | bytes]:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Takes the options for tests off the blocks of a page, and turns `file=NAME` into a title.
+    """Takes the options for tests off the blocks of a page, and turns `file=NAME` and `composed=NAME` into titles.
 
     In a table, a code host wants the bars of code escaped; the site's builder shows the backslash.
     """
 
     def fence(found: re.Match[str]) -> str:
         options = dict(word.split("=", 1) for word in found[3].split())
-        title = f' title="{options["file"]}"' if "file" in options else ""
+        name = options.get("file") or (
+            f"part of: --cfg job experiment={options['composed']}" if "composed" in options else ""
+        )
+        title = f' title="{name}"' if name else ""
         return f"{found[1]}{found[2]}{title}"
 
     def row(found: re.Match[str]) -> str:

@@ -170,7 +170,7 @@ def _run(name: str, words: list[str], directory: str, variables: dict[str, str],
         os.environ[machine.VARIABLE] = str(os.getppid())
     sys.argv = [name, *words]
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=stream.isatty())
+        stream.reconfigure(line_buffering=stream.isatty() or "PYTHONUNBUFFERED" in variables)
     status: Any = 0
     try:
         if name == "embexp":

@@ -204,6 +204,8 @@ def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], Run
         result = execute(found)
     finally:
         found.stages.close()
+    if not terminal.is_terminal:
+        terminal.print()
     terminal.print(experiment.results(result.summary, directory))
     if (digest := inventory.digest_of(directory)) is not None:
         terminal.print(f"{inventory.NAME} has the SHA-256 digest {digest}", highlight=False, soft_wrap=True)

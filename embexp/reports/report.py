@@ -763,6 +763,8 @@ def write_reports(directory: Path, console: Console, tables: Tables) -> None:
     """
     with terminal.naming("comparing the runs", console):
         found = report(directory)
+    if not console.is_terminal:
+        console.print()
     show(found, console)
     written = []
     try:

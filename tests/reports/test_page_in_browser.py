@@ -183,6 +183,12 @@ def test_two_runs_are_compared(opened: webdriver.Chrome, page: Path) -> None:
 def test_switched_off_runs_leave_the_plots(opened: webdriver.Chrome) -> None:
     before = series(opened, "curves")
     assert sum(each == "custom" for each in before) == 12  # a band for each setting, which has two seeds
+    drawn = opened.execute_script(
+        "const boxes = [...document.querySelectorAll('#curves [_echarts_instance_]')];"
+        "return boxes.map((box) => echarts.getInstanceByDom(box).getZr().storage.getDisplayList(true)"
+        ".filter((each) => each.type === 'polygon').length)"
+    )
+    assert drawn == [12, 12]
     for number in (0, 1):
         press(opened, f'#runs-table tr[data-run="{number}"] input')
     assert len(series(opened, "curves")) == len(before) - 2

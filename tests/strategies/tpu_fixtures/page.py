@@ -57,7 +57,7 @@ def text() -> str:
         "(`EmbeddingFeature.V2`). The others test the first generation of embedding hardware (`EmbeddingFeature.V1`),\n"
         "or both. Below, each file is followed by its number of cases, and by its tests with their variants:\n"
     )
-    return "\n".join([HEAD + summary, *(f"    {line}" for line in _tree()), TAIL])
+    return "\n".join([HEAD + summary, "```text", *_tree(), "```", TAIL])
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ function curvesOption(chart, box, name, chosen, smoothing) {
     grid: { left: 58, right: 16, top: 26, bottom: 44 },
     xAxis: { type: "value", ...axis("step"), min: 0, scale: false },
     yAxis: { type: chosen.log ? "log" : "value", ...axis(""), ...extentOf(lines, chosen.log) },
-    toolbox: { right: 8, top: -6, itemSize: 13, iconStyle: { borderColor: themed("muted") }, feature: { dataZoom: { title: { zoom: "zoom into a box", back: "zoom back" } }, restore: { title: "whole" }, saveAsImage: { title: "save as PNG", backgroundColor: themed("ground") } } },
+    toolbox: { right: 8, top: -6, itemSize: 13, iconStyle: { borderColor: themed("muted") }, feature: { dataZoom: { filterMode: "none", title: { zoom: "zoom into a box", back: "zoom back" } }, restore: { title: "whole" }, saveAsImage: { title: "save as PNG", backgroundColor: themed("ground") } } },
     series,
   };
 }
@@ -126,7 +126,7 @@ function bandSeries(line) {
     name: line.label,
     silent: true,
     z: 2,
-    data: [[0, 0]],
+    data: line.points.slice(0, 1), // one item that the axes show: ECharts draws no other
     clip: true,
     renderItem: (params, api) => {
       const upper = line.band.map(([step, , high]) => api.coord([step, high]));
