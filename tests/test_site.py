@@ -112,6 +112,12 @@ def test_titles_have_the_words_of_a_question(question: str, place: str, site: Pa
     assert len(best) <= 4, best
 
 
+def test_a_long_mapping_names_its_keys_before_their_table(site: Path) -> None:
+    text = (site / "reference" / "keys.html").read_text(encoding="utf-8")
+    before = text.partition('id="tablesname"')[2].partition("<table>")[0]
+    assert {"dim", "storage", "vocabulary.path"} <= set(re.findall(r"<code>([\w.]+)</code>", before))
+
+
 def test_the_reference_has_every_public_name(site: Path) -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html"))
     anchors = set(re.findall(r'id="(embexp[\w.]*)"', text))
