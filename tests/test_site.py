@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -80,6 +81,41 @@ def test_blocks_are_blocks_and_their_options_are_not_shown(site: Path) -> None:
     assert '<span class="filename">mymodels.py</span>' in tutorial
     assert '<img alt="The terminal after the run' in tutorial
     assert "<code>embexp completion fish | source</code>" in (site / "config.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("question", "place"),
+    [
+        ("tables.NAME", "reference/keys.html#tablesname"),
+        ("early stopping", "runs.html#length-evaluation-early-stopping"),
+        ("tomorrow's data", "tomorrow.html"),
+        ("GPU", "strategies.html"),
+        ("storage: split", "freezing.html#storage-split"),
+        ("NumPy", "python.html#numpy-arrays"),
+        ("several workers", "multi_worker.html"),
+        ("init method", "initialization.html"),
+        ("MLflow", "tracking.html"),
+        ("two runs compared", "compare.html"),
+    ],
+)
+def test_titles_have_the_words_of_a_question(question: str, place: str, site: Path) -> None:
+    """The search ranks by words that a title has, or begins with, before all else. A few may have equally many."""
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    words = question.lower().split()
+    found: dict[int, list[str]] = {}
+    for each in index["docs"]:
+        title = re.sub(r"<[^>]+>", "", each["title"]).lower().split()
+        count = sum(any(there.startswith(word) for there in title) for word in words)
+        found.setdefault(count, []).append(each["location"])
+    best = found[max(found)]
+    assert place in best
+    assert len(best) <= 4, best
+
+
+def test_a_long_mapping_names_its_keys_before_their_table(site: Path) -> None:
+    text = (site / "reference" / "keys.html").read_text(encoding="utf-8")
+    before = text.partition('id="tablesname"')[2].partition("<table>")[0]
+    assert {"dim", "storage", "vocabulary.path"} <= set(re.findall(r"<code>([\w.]+)</code>", before))
 
 
 def test_the_reference_has_every_public_name(site: Path) -> None:

@@ -18,6 +18,8 @@ from embexp.specs.running import Launching, SearchSettings
 
 _DEEPEST = 4
 """Mappings inside of each other."""
+_MANY = 8
+"""Keys of a mapping that do not fit on one screen with their meanings: the page names them first."""
 NAME = "NAME"
 """Stands for the name of a table, a feature, a column, or whatever else the user names."""
 _TABLES, _FEATURES, _SCHEDULE = f"tables.{NAME}", f"features.{NAME}", "optimizer.schedule"
@@ -130,6 +132,9 @@ def page(found: Sequence[Part]) -> str:
     for part in found:
         title = f"`{part.path}`" if part.path else "Outside the groups"
         lines += ["", f"## {title}", "", f"{_cell(part.text)} See [{_title(part.page)}](../{part.page})."]
+        if part.path and len(part.keys) > _MANY:
+            names = ", ".join(f"`{each.path.removeprefix(f'{part.path}.')}`" for each in part.keys)
+            lines += ["", f"Keys under this path: {names}."]
         if part.also:
             lines += ["", f"The same keys belong at {_either(f'`{each}`' for each in part.also)}."]
         if part.choices:
