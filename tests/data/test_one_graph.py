@@ -152,7 +152,7 @@ def test_a_folder_of_csv_is_a_given_split(tmp_path: Path) -> None:
 def test_files_agree_on_whether_they_say_what_fields_are(tmp_path: Path) -> None:
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.csv").write_text("head,relation,tail\na,r,b\n" if name == "train" else "a,r,b\n")
-    with pytest.raises(ConfigError, match=r"train.csv says .*, and valid.csv does not"):
+    with pytest.raises(ConfigError, match=r"train.csv says .*, but valid.csv does not"):
         files_of(tmp_path)
 
 

@@ -241,7 +241,7 @@ def test_a_graph_is_read_as_if_its_names_were_clean(tmp_path: Path) -> None:
     assert "3 of 6 values" in of_entities.found
     assert "2 of 4 values" in of_relations.found  # without their inverses
     (tmp_path / "dirty/train.txt").write_text("a\tr\t \nb\tr\ta\n")
-    with pytest.raises(DataError, match="white space"):
+    with pytest.raises(DataError, match="only whitespace"):
         scan(ours, columns, cache=tmp_path / "cache")
 
 
@@ -254,7 +254,7 @@ def test_a_scan_warns_unless_the_config_says_how_tokens_are(tmp_path: Path) -> N
     ]
     assert "3 of 6 values" in doubts[0].found
     assert "data.normalize=[strip,lower]" in doubts[0].remedy
-    assert "data.normalize=[strip,lower,nfc,number]" not in doubts[1].remedy  # no item differs in white space only
+    assert "data.normalize=[strip,lower,nfc,number]" not in doubts[1].remedy  # no item differs in only whitespace only
     assert scan(data, COLUMNS, cache=tmp_path / "cache").doubts == doubts
     decided = data.model_copy(update={"normalize": ()})
     assert not scan(decided, COLUMNS, cache=tmp_path / "cache").doubts

@@ -470,7 +470,7 @@ def test_what_can_not_be_exported_is_said_before_anything_is_written(
         exporting.export(directory, tmp_path / "there")
     small = type("Usage", (), {"free": 100})()
     monkeypatch.setattr("shutil.disk_usage", lambda path: small)
-    with pytest.raises(RunError, match=r"the tables need about 464 B, and the disk of .* has 100 B left"):
+    with pytest.raises(RunError, match=r"the tables need about 464 B, but the disk of .* has only 100 B left"):
         exporting.export(directory, out)
     assert not out.parent.exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def test_word2vec_has_no_tokens_with_blanks(binary: bool, run: embexp.Run, tmp_p
 
 def converted(said: str, folder: Path) -> list[str]:
     """The tokens in the file of the command that a message ends with."""
-    _, *words = shlex.split(said.partition("for a format that can: ")[2].partition(" (")[0])
+    _, *words = shlex.split(re.split("for a format that (?:can|does): ", said)[-1].partition(" (")[0])
     with contextlib.chdir(folder):
         assert commands.main(words) == 0
         tokens: list[str] = pq.read_table(words[3])["token"].to_pylist()

@@ -66,7 +66,7 @@ def test_nothing_listed_has_the_bits_of_before(run: short_runs.Run) -> None:
     ("metrics", "path", "rule", "remedy"),
     [
         ("[accurcy]", "metrics.accurcy", "the metrics of task binary are log_loss,", "did you mean 'accuracy'?"),
-        ("[r2]", "metrics.r2", "it is a metric of regression", "leave it out"),
+        ("[r2]", "metrics.r2", "this is a metric of regression", "leave it out"),
         (
             "grouped_auc",
             "metrics.grouped_auc.by",

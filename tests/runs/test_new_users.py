@@ -109,7 +109,7 @@ def test_a_model_of_histories_computes_new_users(by_history: Run) -> None:
     assert {"i0", "i3"} <= {item for item, _ in seen_too}
     with pytest.raises(VocabularyError, match="'yy', 'zz'"):
         by_history.recommend(histories={"cid": GIVEN["cid"]})
-    with pytest.raises(UsageError, match="give one"):
+    with pytest.raises(UsageError, match="give only one"):
         by_history.recommend(["u1"], histories=GIVEN)
 
 

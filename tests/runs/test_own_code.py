@@ -212,7 +212,7 @@ def test_a_record_needs_leave_for_each_function_and_changed_code_is_another_run(
     directory = run(*own("loss", "log_loss"), "+metrics.brier.function=own_choices:brier").directory
     with pytest.raises(UsageError, match="--allow-code own_choices:log_loss --allow-code own_choices:brier"):
         embexp.load_run(directory).evaluate()
-    with pytest.raises(UsageError, match=r"--allow-code own_choices:brier, in Python"):
+    with pytest.raises(UsageError, match=r"--allow-code own_choices:brier, or in Python"):
         embexp.load_run(directory, allow_code=["own_choices:log_loss"]).evaluate()
     recorded = json.loads((directory / "manifest.json").read_text())["user_code"]
     assert recorded["functions"] == ["own_choices:log_loss", "own_choices:brier"]

@@ -372,7 +372,7 @@ def test_a_number_of_items_for_each_user_or_one_for_all(run: Made, tmp_path: Pat
     exported = opened.export(tmp_path / "saved")
     assert exported.signatures["recommend"]["k"] == "int32 [] or [B]"
     model, users = tf.saved_model.load(str(exported.path)), tf.constant(["u7", "u2", "u29"])
-    for wrong, told in (([1, 2], "k must be a number, or one for each row"), ([1, -1, 2], "k must be at least 0")):
+    for wrong, told in (([1, 2], "k must be one number, or one number per row"), ([1, -1, 2], "k must be at least 0")):
         with pytest.raises(tf.errors.InvalidArgumentError, match=told):
             model.recommend(users, tf.constant(wrong), tf.constant([[""]]))
     none = model.recommend(users[:0], tf.constant([], tf.int32), tf.constant([[""]]))

@@ -274,7 +274,7 @@ def test_early_stopping_restores_the_best(cache: Path, ratings: Path, tmp_path: 
 
 def test_a_training_that_diverges_fails_with_the_remedy(cache: Path, ratings: Path, tmp_path: Path) -> None:
     overrides = ("experiment=ratings", f"data.path={ratings}", "data.label=rating", "optimizer=sgd")
-    with pytest.raises(DivergedError, match=r"diverged; try a smaller optimizer\.learning_rate"):
+    with pytest.raises(DivergedError, match=r"diverged; a smaller optimizer\.learning_rate"):
         run(spec_of(cache, *overrides, "optimizer.learning_rate=1e6"), tmp_path / "run")
     assert not RunFolder(tmp_path / "run").summary.exists()
 

@@ -172,7 +172,7 @@ def test_commands_refuse_what_they_read_and_warn_of_the_rest(copy: Path, log: Pa
     warned = embexp("predict", str(copy), "--data", str(log))
     assert (warned.returncode, warned.stdout) == (0, predicted.stdout)
     assert warned.stderr.startswith(
-        f"warning: the record of {copy} is has changed since the run wrote it (changed: metrics.jsonl "
+        f"warning: the record of {copy} has changed since the run wrote it (changed: metrics.jsonl "
     )
     assert "notes" not in warned.stderr
     swap_lines(copy / "vocabularies" / "user.tsv")
@@ -238,7 +238,7 @@ def test_a_recorded_spec_that_was_edited_is_not_run(copy: Path, forked: Path) ->
 def test_a_finished_run_whose_record_was_edited_is_not_shown_by_resume(copy: Path, name: str) -> None:
     (copy / name).write_text((copy / name).read_text() + " ")
     with pytest.raises(
-        DataError, match=rf"{name} has changed since the run wrote it, says inventory.json.*: put back.*verify"
+        DataError, match=rf"{name} has changed since the run wrote it, says inventory.json.*: restore.*verify"
     ):
         experiment.resume(copy)
 

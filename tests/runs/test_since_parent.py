@@ -236,7 +236,7 @@ def test_a_parent_with_other_bytes_is_refused(chain: Path, tmp_path: Path, seale
     flip(max(parent.glob("checkpoints/earlier_1/*.data-*"), key=lambda path: path.stat().st_size))
     if not sealed:
         (parent / "inventory.json").unlink()
-    rule = "is not what the run wrote, says inventory.json" if sealed else "checksum"
+    rule = "has changed since the run wrote it, says inventory.json" if sealed else "checksum"
     with pytest.raises(DataError, match=rf"earlier_1/checkpoint.*{rule}"):
         embexp.continue_run(parent, chain / "three.csv", LINK, tmp_path / "link", quiet=True)
 

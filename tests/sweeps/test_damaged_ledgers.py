@@ -30,7 +30,7 @@ DAMAGES = {
     "a text for a time": ("UPDATE jobs SET started = 'now'", "its started is 'now'"),
     "notes that are no JSON": ("UPDATE sweep SET value = 'x' WHERE key = 'command'", "command is not a mapping"),
     "notes without a folder": ("UPDATE sweep SET value = '{}' WHERE key = 'command'", "notes as command lacks folder"),
-    "a launcher without hydra": (f"INSERT INTO sweep VALUES ('engine', '{ENGINE}')", "notes as engine lacks hydra"),
+    "a launcher without hydra": (f"INSERT INTO sweep VALUES ('engine', '{ENGINE}')", "its note engine lacks hydra"),
 }  # fmt: skip
 
 

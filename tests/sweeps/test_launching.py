@@ -170,7 +170,7 @@ def test_another_sweep_is_refused_and_changes_nothing(command: Command) -> None:
     with Ledger(Path("s")) as ledger:  # as if its process had been killed
         ledger.leave(1, Status.RUNNING)
     before = content()
-    with pytest.raises(CommandLineError, match=r"1 of its 2 jobs are not in this one, the first is job 1 \(seed=2\)"):
+    with pytest.raises(CommandLineError, match=r"1 of its 2 jobs are not in this one; the first is job 1 \(seed=2\)"):
         run(command, "seed=1,3")
     assert content() == before
     assert run(command, "seed=1,3", fresh=True)
@@ -213,7 +213,7 @@ def test_plan_shows_what_a_folder_leaves_to_run(command: Command, capsys: pytest
         "2 of 4 jobs would run; the first:",
     ]
     assert Path("s/sweep.sqlite").read_bytes() == before
-    with pytest.raises(CommandLineError, match=r"1 of its 3 jobs are not in this one, the first is job 2 \(seed=100\)"):
+    with pytest.raises(CommandLineError, match=r"1 of its 3 jobs are not in this one; the first is job 2 \(seed=100\)"):
         plan.main(["-m", "hydra.sweep.dir=s", "seed=1,2"])
 
 

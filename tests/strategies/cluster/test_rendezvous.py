@@ -160,7 +160,9 @@ def test_the_port_of_a_worker_that_is_taken_is_named_by_all() -> None:
         own = f"127.0.0.1:{taken.getsockname()[1]}"
         results = [meeting.lead(), meeting.join(1, own), meeting.join(2)]
         for result in results:
-            with pytest.raises(RunError, match=f"worker 1 can't listen at {own}: Address already in use: end what"):
+            with pytest.raises(
+                RunError, match=f"worker 1 can't listen at {own}: Address already in use: stop the program"
+            ):
                 result.result(30)
 
 
