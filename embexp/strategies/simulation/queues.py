@@ -343,7 +343,7 @@ def _in_order(condition: Any) -> Any:
     return tf.raw_ops.Assert(
         condition=condition,
         data=[
-            "a TPU would give this step a different batch: batches leave a core's queue in the order of "
+            "a TPU would give this step a different batch: batches leave the queue of a core in the order of "
             "TPUEmbedding.enqueue, and one of another kind is still there; dequeue each batch that you enqueue"
         ],
     )

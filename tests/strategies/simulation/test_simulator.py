@@ -295,7 +295,7 @@ class TestSteps:
 
             np.testing.assert_array_equal(train(IDS).values[0], START[IDS])
             enqueue(IDS + 1)
-            with pytest.raises(tf.errors.InvalidArgumentError, match="batches leave a core's queue in the order"):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="batches leave the queue of a core in the order"):
                 train(IDS + 2)
             np.testing.assert_array_equal(train(IDS + 3).values[1], START[IDS + 3])
             assert rows(embedding)[5].tolist() == START[5].tolist()  # of the step that failed

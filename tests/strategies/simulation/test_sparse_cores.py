@@ -57,7 +57,7 @@ class TestLimits:
         """Of 4 samples with 8 ids, a SparseCore sends 16 occurrences of 4 rows to each of two."""
         with simulated() as strategy:
             for limits, words in (
-                ({"max_ids_per_table": {"items": 15}}, "sends 16 ids to SparseCore 0, and .* is 15; set it to 16"),
+                ({"max_ids_per_table": {"items": 15}}, "sends 16 ids to SparseCore 0, but .* is 15; set it to 16"),
                 ({"max_unique_ids_per_table": {"items": 3}}, "sends 4 distinct ids to .* is 3; set it to 8 or more"),
             ):
                 with pytest.raises(tf.errors.InvalidArgumentError, match=words):
@@ -67,7 +67,7 @@ class TestLimits:
 
     def test_more_ids_than_a_chip_has_memory_for(self) -> None:
         with simulated() as strategy:
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"take 64 places .* gives it 56, .* set it to 8"):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"need 64 places .* gives it 56, .* set it to 8"):
                 look_up(strategy, embedding_of(strategy, max_ids_per_chip_per_sample=7), bags(8))
             dropping = embedding_of(strategy, max_ids_per_chip_per_sample=7, allow_id_dropping=True)
             found = look_up(strategy, dropping, bags(8))
