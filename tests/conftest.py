@@ -58,6 +58,14 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         os.environ[preloaded.COMMANDS] = str(stack.enter_context(preloaded.commands(folder)))
     elif not config.option.collectonly:
+        from embexp.system import environment, machine
+
+        # With the kernels of a user's run, which forked processes have, too: TensorFlow itself turns oneDNN on only where
+        # there are instructions beyond AVX2. It is asked at once, because it reads the variable when it is first needed.
+        told = machine.ONEDNN in os.environ
+        environment.load_tensorflow()
+        if machine.onednn() and not told:
+            del os.environ[machine.ONEDNN]
         from embexp.strategies import mirrored
 
         mirrored.logical_processors(PROCESSORS)

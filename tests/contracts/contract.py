@@ -32,6 +32,7 @@ from embexp.runs.run import NOBODY, Observer
 from embexp.runs.verification import Rerun
 from embexp.specs import fields
 from embexp.specs.tasks import Direction
+from embexp.system import machine
 from embexp.tables import optimizers
 from embexp.training.listeners import Listener
 from tests import bits, checkpoint_values, preloaded, stranger
@@ -295,7 +296,11 @@ class Contract:
         some = file.with_name("some.csv")
         some.write_text("\n".join([header, *lines[3:8], ""]), encoding="utf-8")
         assert len(every) == len(lines)
-        np.testing.assert_array_equal(run.predict(some), every[3:8])
+        if runs.case.task == "recommendation" and "avx512f" not in machine.processor().features:
+            # Keras normalizes by rsqrt, whose last bit depends on an example's place in its batch there.
+            np.testing.assert_array_max_ulp(run.predict(some), every[3:8], maxulp=1)
+        else:
+            np.testing.assert_array_equal(run.predict(some), every[3:8])
 
     def test_exports(self, runs: Runs, done: Path, tmp_path: Path) -> None:
         """A SavedModel answers as the run predicts, and tables and the field's own forms are written."""
