@@ -60,8 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     elif not config.option.collectonly:
         from embexp.system import environment, machine
 
-        # With the kernels of a user's run, which forked processes have, too: TensorFlow itself turns oneDNN on only where
-        # there are instructions beyond AVX2. It is asked at once, because it reads the variable when it is first needed.
+        # The kernels of a user's run, which forked processes have: TensorFlow itself turns oneDNN on only beyond AVX2.
+        # It is asked at once, because it reads the variable when it first needs it.
         told = machine.ONEDNN in os.environ
         environment.load_tensorflow()
         if machine.onednn() and not told:
