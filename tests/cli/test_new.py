@@ -505,8 +505,8 @@ def test_what_is_filled_or_dated_by_the_label_is_warned_of(tmp_path: Path, capsy
     said = capsys.readouterr().err
     for line in (
         "refund may leak the label: it is filled exactly if cancelled is 1",
-        "changed and booked may leak the label: the days between them tell cancelled (AUC 1.0000)",
-        "one and other may leak the label: together, each pair of values goes with one value of cancelled",
+        "changed and booked may leak the label: the days between them predict cancelled (AUC 1.0000)",
+        "one and other may leak the label: each pair of values occurs with only one value of cancelled",
     ):
         assert f"warning: {line}\n" in said
     assert said.endswith("    --ignore refund,changed,one\n")

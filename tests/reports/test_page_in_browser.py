@@ -81,7 +81,7 @@ def check_quiet(browser: webdriver.Chrome, page: Path) -> None:
     assert browser.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
-    assert [url for url in asked if not url.startswith("data:")] == [page.as_uri()]
+    assert [url for url in asked if not url.startswith(("data:", "chrome:"))] == [page.as_uri()]
 
 
 def column(browser: webdriver.Chrome, key: str) -> list[str]:

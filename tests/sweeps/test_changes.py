@@ -324,7 +324,7 @@ def test_what_is_refused_changes_nothing(command: Command) -> None:
             change(S, [2])
         with held_elsewhere(Path("s/2")), refused("job 2 is running, or in a queue"):
             change(S, [2])
-    with refused("job 0 is skipped: init=scaffold", "job 3 is the same as job 2, and shows its result"):
+    with refused("job 0 is skipped: init=scaffold", "job 3 is the same as job 2 and shows its result"):
         changes.rerun(S, [0, 3])
     with refused("job 2 has copies, which show its result: also name job 3"):
         changes.forget(S, [2])

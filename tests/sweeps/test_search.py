@@ -477,9 +477,9 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
         ({"sampler": "tpf"}, r"sampler = 'tpf': it must be tpe, random or cmaes"),
         ({"pruner": "mean"}, r"pruner = 'mean': it must be none, median or hyperband"),
         ({"n_trials": "many"}, "whole number"),
-        ({"budget": 120}, r"budget = 120: it must be a duration with a unit, such as 2h, 90m"),
-        ({"budget": "2 weeks"}, r"budget = '2 weeks': it must be a duration with a unit"),
-        ({"budget": "0h"}, "it must be a duration with a unit"),
+        ({"budget": 120}, r"budget = 120: it must be a duration with its unit, such as 2h, 90m"),
+        ({"budget": "2 weeks"}, r"budget = '2 weeks': it must be a duration with its unit"),
+        ({"budget": "0h"}, "it must be a duration with its unit"),
     ],
 )
 def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:

@@ -158,7 +158,7 @@ def test_training_is_asked_to_end_and_a_second_signal_ends_it(
         assert not interrupted()
         send(number)
         assert interrupted()
-        assert "keeping what is trained" in capsys.readouterr().err
+        assert "saving what was trained" in capsys.readouterr().err
         with pytest.raises(Interrupted):
             send(number)
     assert interruption.exit_status() == BY_CONVENTION[number]

@@ -183,6 +183,6 @@ def test_an_id_outside_its_table_is_named() -> None:
 
 
 def test_sparse_cores_share_the_vectors_of_a_chip() -> None:
-    words = "each chip has 6 vectors of it, which its 4 SparseCores can't share equally"
+    words = "each chip has 6 vectors of it, and its 4 SparseCores can't share them equally"
     with on_sparse_cores() as strategy, pytest.raises(RunError, match=words):
         on_tpu(strategy, Feature(table="t"), tf.TensorSpec([6], tf.int64))

@@ -123,7 +123,7 @@ def test_a_file_that_is_cut_short_after_it_was_opened(tmp_path: Path) -> None:
     data = tmp_path / "c.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-1])
     with pytest.raises(
-        DataError, match=r"c.data-00000-of-00001: found 143 bytes, expected 144: the file is cut short, t is"
+        DataError, match=r"c.data-00000-of-00001: found 143 bytes, expected 144: the file is cut short, so t is"
     ):
         stored.check()
 
@@ -134,7 +134,7 @@ def test_truncated_and_missing_files(tmp_path: Path) -> None:
     whole = data.read_bytes()
     data.write_bytes(whole[:-1])
     with pytest.raises(
-        DataError, match=r"c.data-00000-of-00001: found 143 bytes, expected 144: the file is cut short, t is"
+        DataError, match=r"c.data-00000-of-00001: found 143 bytes, expected 144: the file is cut short, so t is"
     ):
         opened(tmp_path / "c")
     data.unlink()
