@@ -25,6 +25,8 @@ from PIL import Image, ImageChops
 from rich.console import Console
 from rich.text import Text
 
+from tests.outputs import blocks, data_of
+
 DOCS = Path(__file__).resolve().parent
 PICTURES = DOCS / "pictures"
 WIDTH = 92  # columns of the terminal
@@ -49,10 +51,6 @@ SECTIONS = {  # of report pages: the page, the section's id, and a window in whi
     "map.png": ("outputs/plays.html", "maps", (960, 1200)),
 }
 WORST = 0.75  # log loss at which curves leave the picture; that of a constant is 0.69 at most
-_BLOCK = re.compile(
-    r"^```(sh|python|csv|yaml)([^\n]*)\n(.*?)^```$(?:\s*!\[[^\]]*\]\(pictures/(\S+)\.svg\))?", re.M | re.S
-)
-_DATA_OF = re.compile(r"^<!-- the data of (\S+) -->$", re.M)
 _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 _CURSOR = re.compile(r"\x1b\[\?25[lh]")
 # As rich draws a terminal, but with the fonts of the reader's system: nothing is loaded from the network.
@@ -185,17 +183,10 @@ def follow(name: str, folder: Path, drawn: Path) -> None:
     fixed = {"FORCE_COLOR": "1", "TTY_INTERACTIVE": "0", "XDG_CACHE_HOME": str(folder / "cache"), **quiet}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     folder.mkdir(exist_ok=True)
-    content = (DOCS / name).read_text(encoding="utf-8")
-    others = [(DOCS / other).read_text(encoding="utf-8") for other in _DATA_OF.findall(content)]
-    data = [block for other in others for block in _BLOCK.findall(other) if block[0] != "sh"]
-    for language, words, text, picture in [*data, *_BLOCK.findall(content)]:
-        options = dict(word.split("=", 1) for word in words.split())
-        if "file" in options:
-            target = folder / options["file"]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-        if language not in ("sh", "python") or "file" in options:
+    for block in [*data_of(DOCS / name), *blocks((DOCS / name).read_text(encoding="utf-8"))]:
+        if block.written(folder) or not block.runs:
             continue
+        language, text, picture = block.language, block.text, block.drawn
         columns = WIDER.get(picture, WIDTH)
         begin = time.perf_counter()
         result = subprocess.run(
@@ -208,7 +199,7 @@ def follow(name: str, folder: Path, drawn: Path) -> None:
             check=False,
         )
         print(f"{time.perf_counter() - begin:5.1f} s  {text.splitlines()[0]}", flush=True)
-        if result.returncode != int(options.get("status", "0")):
+        if result.returncode != int(block.options.get("status", "0")):
             raise SystemExit(f"status {result.returncode}\n{text}\n{result.stdout}")
         if picture:
             shown = result.stdout.replace(str(folder), "~/films")

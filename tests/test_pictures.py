@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from tests import terminals
+from tests.outputs import blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -30,9 +31,9 @@ def test_every_picture_is_shown_somewhere_and_is_small() -> None:
 
 
 @pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
-def test_a_drawn_terminal_shows_the_command_of_its_page(path: Path, pictures: ModuleType) -> None:
+def test_a_drawn_terminal_shows_the_command_of_its_page(path: Path) -> None:
     page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
-    (command,) = (text for _, _, text, name in pictures._BLOCK.findall(page) if name == path.stem)
+    (command,) = (block.text for block in blocks(page) if block.drawn == path.stem)
     expected = f"$ {command.strip()}".splitlines()
     assert terminals.lines(path)[: len(expected)] == expected
     content = path.read_text(encoding="utf-8")
