@@ -195,8 +195,8 @@ def _show(plan: Plan, console: Console) -> None:
 
 def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
     spec, train = plan.requested, plan.requested.train
-    length = [f"{train.epochs:g} epochs" if train.epochs is not None else ""]
-    length.append(f"{train.steps:,} steps" if train.steps is not None else "")
+    length = [f"{train.epochs:g} {'epoch' if train.epochs == 1 else 'epochs'}" if train.epochs is not None else ""]
+    length.append(plural(train.steps, "step") if train.steps is not None else "")
     dense = spec.dense_optimizer
     yield "run", f"{spec.name}: task {spec.task}, seed {spec.seed}"
     yield "data", stores.named(source_of(spec.data).description().headline)
@@ -420,7 +420,7 @@ def _length_line(prepared: Prepared) -> str:
     splits = prepared.data.scan.splits.items()
     others = [f"{len(rows):,} for {split}" for split, rows in splits if split != "train" and len(rows)]
     found = ", ".join([f"{examples:,} examples for training", *others])
-    return f"length    {found}; {steps:,} steps, {examples / batch:,.4g} per epoch"
+    return f"length    {found}; {plural(steps, 'step')}, {examples / batch:,.4g} per epoch"
 
 
 def _time_lines(timed: Timed, *, may_stop_early: bool) -> Iterator[str]:
@@ -436,8 +436,8 @@ def _time_lines(timed: Timed, *, may_stop_early: bool) -> Iterator[str]:
     most = "at most " if may_stop_early else ""
     yield (
         f"time      {most}about {duration(timed.total)} (± {timed.spread:.0%} for the steps): {duration(timed.start)}"
-        f" to start, {duration(timed.training)} for {timed.training_steps:,} steps, {duration(timed.evaluating)} for"
-        " evaluations; without checkpoints, digests and plots"
+        f" to start, {duration(timed.training)} for {plural(timed.training_steps, 'step')},"
+        f" {duration(timed.evaluating)} for evaluations; without checkpoints, digests and plots"
     )
 
 

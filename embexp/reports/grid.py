@@ -144,6 +144,21 @@ def setting(value: Any) -> str:
     return "" if value is None else one_line_of(text_of(value))
 
 
+def settings(values: Sequence[Any]) -> tuple[str, ...]:
+    """The settings of one column, each in one line: numbers with as few digits, four or more, as tell them apart."""
+    exact = tuple(map(setting, values))
+    for digits in range(4, 17):
+        cells = tuple(_rounded(value, digits, text) for value, text in zip(values, exact, strict=True))
+        if len(set(cells)) == len(set(exact)):
+            return cells
+    return exact
+
+
+def _rounded(value: Any, digits: int, exact: str) -> str:
+    short = isinstance(value, float) and math.isfinite(value)
+    return min(f"{value:.{digits}g}", exact, key=len) if short else exact
+
+
 def one_line_of(text: str) -> str:
     """A text in one line, without what a terminal would obey."""
     return printable.visible(" ".join(text.split()))

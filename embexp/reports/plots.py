@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
+from embexp.errors import plural
 from embexp.specs import tasks
 from embexp.specs.tasks import Direction, Labels, Task, direction, headline
 from embexp.system import files
@@ -417,7 +418,7 @@ def _draw_drift(axes: Axes, drifts: Mapping[str, Points]) -> None:
 
 def _heading(summary: Mapping[str, Any]) -> str:
     status = str(summary["status"]).replace("_", " ")
-    parts = [one_line(str(summary["name"]), 45), f"{status} after {summary['steps']:,} steps"]
+    parts = [one_line(str(summary["name"]), 45), f"{status} after {plural(summary['steps'], 'step')}"]
     if summary.get("best_step") is not None:
         parts.append(f"best at step {summary['best_step']:,}")
     return "  ·  ".join(parts)

@@ -528,7 +528,7 @@ def _settings(keys: Sequence[str], records: Sequence[Record]) -> list[Column]:
     """The columns of settings; one with the same value in all of several rows tells nothing, and is left out."""
     found = []
     for key in keys:
-        cells = tuple(grid.setting(record.value(key)) for record in records)
+        cells = grid.settings([record.value(key) for record in records])
         if len(cells) < 2 or len(set(cells)) > 1:
             found.append(Column(key, cells, right=all(map(grid.numeric, cells))))
     return found

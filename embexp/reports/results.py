@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from embexp.errors import plural
 from embexp.records.folder import json_object
 from embexp.specs.claims import Claim
 from embexp.system import terminal
@@ -80,7 +81,7 @@ class Results:
         status = str(self.summary["status"])
         items = [(status.replace("_", " "), f"bold {_STATUS.get(status, '')}".strip())]
         if (steps := self.summary.get("steps")) is not None:
-            items.append((f"{steps:,} steps", ""))
+            items.append((plural(steps, "step"), ""))
         if (best := self.summary.get("best_step")) is not None:
             items.append((f"best at step {best:,}", ""))
         execution = [str(self.summary[key]) for key in ("strategy", "runtime") if self.summary.get(key)]
@@ -197,7 +198,9 @@ def fits(summary: Mapping[str, Any]) -> Iterator[str]:
 def continued(summary: Mapping[str, Any]) -> Iterator[str]:
     """Lines on the run that this one went on from: which it is, and the rows of each table's tokens."""
     if parent := summary.get("parent"):
-        before = f"{parent['links']:,} run{'s' if parent['links'] > 1 else ''} before it, {parent['steps']:,} steps"
+        before = (
+            f"{parent['links']:,} run{'s' if parent['links'] > 1 else ''} before it, {plural(parent['steps'], 'step')}"
+        )
         yield f"continues {shown_path(Path(parent['path']))} ({before})"
         for table, rows in parent["tables"].items():
             yield f"  {table}: {kept_rows(rows)}"
@@ -258,7 +261,7 @@ def run_as_text(summary: Mapping[str, Any], directory: Path) -> str:
     steps, best = summary.get("steps"), summary.get("best_step")
     parts = [
         str(summary["status"]).replace("_", " "),
-        None if steps is None else f"{steps:,} steps",
+        None if steps is None else plural(steps, "step"),
         None if best is None else f"best at step {best:,}",
         f"in {shown_path(directory)}",
     ]

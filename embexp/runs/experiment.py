@@ -17,7 +17,7 @@ from rich.text import Text
 
 from embexp.checkpoints import store
 from embexp.checkpoints.store import SavedStep
-from embexp.errors import EmbexpError, RunError
+from embexp.errors import EmbexpError, RunError, plural
 from embexp.records import differences, inventory
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder, check_code, json_object, named_functions
@@ -133,7 +133,7 @@ def resume_run(
     inventory.check_whole(directory)
     summary = folder.read_summary() if folder.summary.exists() else None
     if changed is None and summary is not None and summary["status"] != "interrupted":
-        ended = f"the run has ended after {summary['steps']:,} steps ({summary['status']})"
+        ended = f"the run has ended after {plural(summary['steps'], 'step')} ({summary['status']})"
         if inventory.digest_of(directory) is not None:
             say_if_replaced(directory, say)
             say(f"{ended}; nothing is left to do")
@@ -158,7 +158,9 @@ def resume_run(
             steps, prepared = prepared.schedule.steps, prepare(changed, observer.progress)
             if saved is not None and saved.step > prepared.schedule.steps:
                 total = prepared.schedule.steps
-                raise RunError(f"{folder.path} has already done {saved.step:,} steps, but should end after {total:,}")
+                raise RunError(
+                    f"{folder.path} has already done {plural(saved.step, 'step')}, but should end after {total:,}"
+                )
             if prepared.schedule.steps != steps and (spans := _spanning(prepared)):
                 say(
                     f"warning: {spans}: the schedule spans the whole training, so longer training changes the"

@@ -17,7 +17,7 @@ from embexp.config import overrides as additions
 from embexp.config.hydra_job import Callbacks
 from embexp.config.loader import Loader
 from embexp.config.named_code import OWN_MODULES, Permission
-from embexp.errors import CommandLineError, ConfigError, EmbexpError, RunError
+from embexp.errors import CommandLineError, ConfigError, EmbexpError, RunError, plural
 from embexp.records.folder import check_code, check_entries, json_object, named_functions, why_another
 from embexp.reports.collected import settings_of
 from embexp.reports.record import Status, text_of
@@ -334,8 +334,7 @@ class Sweep:
         self._runner.shown.say(f"sweep in {self._runner.ledger.directory}{self._why_here}{self._plan.outside}")
 
     def _say_continued(self, found: Sequence[LedgerJob]) -> None:
-        done = sum(job.state.is_settled for job in found)
-        text = f"continuing the sweep in {self._runner.ledger.directory}: {done} of {len(found)} jobs are done"
+        text = f"continuing the sweep in {self._runner.ledger.directory}: {_how_many_are_done(found)}"
         if failed := [job for job in found if job.number in self._failed_before and job.same_as is None]:
             text += f", {len(failed)} failed (`embexp resume` tries them again)"
         self._runner.shown.say(text + self._plan.outside)
@@ -354,11 +353,16 @@ def check_results(place: Path, jobs: Sequence[LedgerJob], console: Console) -> N
         )
 
 
+def _how_many_are_done(jobs: Sequence[LedgerJob]) -> str:
+    done = sum(job.state.is_settled for job in jobs)
+    return f"{done} of {plural(len(jobs), 'job')} {'is' if done == 1 else 'are'} done"
+
+
 def _check_asked(place: Path, others: Sequence[LedgerJob], known: int) -> None:
     """Raises CommandLineError if a ledger has jobs that were not asked for, next to `known` ones that were."""
     if others:
         words = f"job {others[0].number} ({' '.join(others[0].overrides)})"
-        count = f"{len(others)} of its {known + len(others)} jobs are not in this one"
+        count = f"{len(others)} of its {plural(known + len(others), 'job')} are not in this one"
         raise CommandLineError(
             f"{place} already holds a different sweep: {count}; the first is {words}\n"
             f"    {OTHER_DIRECTORY}\n    embexp resume {place} finishes that one"
@@ -494,8 +498,7 @@ def _finish(runner: Runner) -> bool:
     runner.begin()
     jobs = runner.ledger.jobs()
     missing = [job.number for job in jobs if job.same_as is None and not job.state.is_settled]
-    done = sum(job.state.is_settled for job in jobs)
-    text = f"{done} of {len(jobs)} jobs are done"
+    text = _how_many_are_done(jobs)
     runner.shown.say(text if missing else f"{text}; nothing is left to do")
     runner.shown.expect(len(missing), len(jobs))
     if missing:

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar as Bar
 from rich.table import Table
 from rich.text import Text
 
+from embexp.errors import plural
 from embexp.training.listeners import Listener, Pace
 
 _LINE_SECONDS = 10.0
@@ -174,7 +175,7 @@ class ProgressLines(Listener):
         """Prints the length of the training."""
         self._total = total_steps
         self._start = self._last_line = time.monotonic()
-        self._print(f"training for {total_steps:,} steps on {examples_per_epoch:,} examples")
+        self._print(f"training for {plural(total_steps, 'step')} on {examples_per_epoch:,} examples")
 
     def resumed(self, step: int) -> None:
         """Prints where the training continues."""
@@ -226,7 +227,7 @@ class ProgressLines(Listener):
     def ended(self, status: str) -> None:
         """Prints the status and the duration."""
         elapsed = duration(time.monotonic() - self._start)
-        self._print(f"training {_readable(status)} after {self._step:,} steps, {elapsed}")
+        self._print(f"training {_readable(status)} after {plural(self._step, 'step')}, {elapsed}")
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -91,3 +91,17 @@ def test_means(estimate: Estimate | None, key: str, text: str) -> None:
 @pytest.mark.parametrize(("value", "text"), [("a\nb\t c", "a b c"), ("\x1b[31mred", "␛[31mred"), ([1, 2], "[1, 2]")])
 def test_settings_move_no_cursor(value: object, text: str) -> None:
     assert grid.setting(value) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.0031622776601683794, 0.1, None], ("0.003162", "0.1", "")),
+        ([0.123456789, 0.123456788], ("0.123456789", "0.123456788")),
+        ([1.0, "adam", 7, float("inf")], ("1", "adam", "7", "inf")),
+        ([0.1234567, 0.1234567], ("0.1235", "0.1235")),
+        ([1234567.0, 1234568.0], ("1234567", "1234568")),
+    ],
+)
+def test_settings_have_the_digits_that_tell_them_apart(values: list[object], texts: tuple[str, ...]) -> None:
+    assert grid.settings(values) == texts

@@ -192,7 +192,7 @@ def test_a_job_whose_results_were_deleted_runs_again(
     place = Path("s/1").absolute()
     words = f"its folder {place} is missing" if lost == "the folder" else f"summary.json is missing in {place}"
     assert f"job 1 runs again: {words}\n" in said
-    assert "1 of 3 jobs are done" in said
+    assert "1 of 3 jobs is done" in said
     assert rows() == [("completed", 1), ("completed", 2), ("completed", 0)]
     assert Path("s/1/summary.json").is_file()
 

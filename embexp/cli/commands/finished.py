@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, warn
-from embexp.errors import CommandLineError, ConfigError, DataError, EmbexpError
+from embexp.errors import CommandLineError, ConfigError, DataError, EmbexpError, plural
 from embexp.system import printable, stores
 from embexp.system.printable import print
 from embexp.system.stores import is_url
@@ -206,7 +206,8 @@ def load_finished(
     run = load_run(directory, allow_code=allow_code)
     if run.summary["status"] == "unfinished":
         print(
-            f"{directory} has not ended: this is its checkpoint after {run.summary['steps']:,} steps", file=sys.stderr
+            f"{directory} has not ended: this is its checkpoint after {plural(run.summary['steps'], 'step')}",
+            file=sys.stderr,
         )
     return run
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, add_config_arguments, config_loader, is_multirun
 from embexp.cli.commands import DONE
+from embexp.errors import plural
 from embexp.system import environment
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
         terminal.say(console, line)
     for line in engines.planned(plan.engine, plan.launching, [job.spec.strategy for job in to_run]):
         terminal.say(console, line)
-    count = f"{len(to_run)} of {len(plan.jobs)} jobs would run"
+    count = f"{len(to_run)} of {plural(len(plan.jobs), 'job')} would run"
     console.print(f"{count}; the first:" if to_run else count, markup=False, highlight=False)
     console.print()
     return to_run[0].spec if to_run else None
