@@ -145,6 +145,7 @@ def test_checkpoint_grow(train: Train, tmp_path: Path) -> None:
     assert grown.summary["initialization"]["tables"]["item"]["rows_missing"] == 0
 
 
+@pytest.mark.parametrize("loss", LOSSES)
 def test_two_workers(settings: Sequence[str], tmp_path: Path, train: Train, loss: str) -> None:
     """The same bits each time, and about the values of one process where nothing is random."""
     own = [f"model.loss={loss}", "model.dropout=0"]
@@ -164,6 +165,20 @@ def test_two_workers(settings: Sequence[str], tmp_path: Path, train: Train, loss
     np.testing.assert_allclose(found[0]["metrics"]["train"]["loss"], alone.summary["metrics"]["train"]["loss"], 1e-3)
 
 
+@pytest.mark.parametrize(
+    ("override", "path"),
+    [
+        ("model.heads=3", "model.heads"),
+        ("features.history.max_sequence_length=0", "features"),
+        ("features.history.max_sequence_length=1", "features"),
+        ("strategy=mirrored", "strategy"),
+        ("runtime=estimator", "runtime"),
+        ("model=mlp", "model"),
+        ("task=binary", "data"),
+        ("tables.item.adapter=8", "tables.item.adapter"),
+        ("data.user=person", "data.user"),
+    ],
+)
 def test_mistakes_name_their_setting(settings: list[str], override: str, path: str) -> None:
     with pytest.raises(embexp.ConfigError) as caught:
         embexp.compose([*settings, override])
