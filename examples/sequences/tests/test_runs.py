@@ -1,4 +1,4 @@
-"""What runs of any field can do, with next items: the package has no line about most of it."""
+"""Next items with everything that runs of any field can do. The package has no code for most of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOSSES = ("softmax", "sampled_softmax", "binary")
 
 
 class Stop(embexp.Listener):
-    """Fails after some steps."""
+    """Fails after 16 steps."""
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
         if step >= 16:
@@ -34,12 +34,12 @@ def digest(run: embexp.RunResult) -> str:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_learns_an_order(train: Train, loss: str) -> None:
     found = train(f"model.loss={loss}", "model.negatives=16", "train.steps=80").summary["metrics"]["test"]
-    assert found["hit_rate_at_10"] > 0.6, found  # 10 of 40 items at random
+    assert found["hit_rate_at_10"] > 0.6, found  # a random order has 10 of 40 items
     assert found["mrr"] <= found["ndcg_at_10"] + 0.1
 
 
 def best(folder: Path, histories: Mapping[str, Sequence[str]], count: int) -> dict[str, dict[str, float]]:
-    """The best items after histories, with their scores, by an exported model."""
+    """The best next items of each history by the exported model, with their scores."""
     serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
     longest = max(map(len, histories.values()))
     padded = [[*items, *[""] * (longest - len(items))] for items in histories.values()]
@@ -59,7 +59,7 @@ def served(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_metrics_are_those_of_ranks_among_all_items(
     train: Train, served: Path, histories: dict[str, list[str]]
 ) -> None:
-    """The oracle ranks by the scores that the exported model gives, without items of the history but the answer."""
+    """The oracle ranks by the exported model's scores, leaving out the history except for the answer."""
     run = embexp.load_run(train().directory)
     before = {user: had[:-1] for user, had in histories.items() if len(had) >= 4}
     once = {user: had for user, had in before.items() if histories[user][-1] not in had}
@@ -71,7 +71,7 @@ def test_metrics_are_those_of_ranks_among_all_items(
     values, metrics = np.array(ranks, float), run.summary["metrics"]["test"]
     assert run.evaluate(split="test") == pytest.approx(metrics)
     gains = np.where(values <= 10, 1 / np.log2(1 + values), 0)
-    again = len(before) - len(once)  # who had the answer before: its rank is not in the lists
+    again = len(before) - len(once)  # users who had the answer before, so that the lists do not rank it
     for name, own in (("mrr", 1 / values), ("hit_rate_at_10", values <= 10), ("ndcg_at_10", gains)):
         rest = metrics[name] * len(before) - own.sum()
         assert -1e-6 <= rest <= again + 1e-6, name
@@ -173,10 +173,10 @@ def test_sweeps_over_losses(settings: Sequence[str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_two_workers(settings: Sequence[str], tmp_path: Path, train: Train, loss: str) -> None:
-    """The same bits each time, and about the values of one process where nothing is random."""
+    """Two runs have the same bits, and without dropout about the values of a single process."""
     own = [f"model.loss={loss}", "model.dropout=0"]
     cluster = ["strategy=multi_worker", "strategy.silence_seconds=60.0"]
-    if loss == "softmax":  # which reads all rows in each step
+    if loss == "softmax":  # it reads all rows in each step
         cluster.append("tables.item.storage=mirrored")
     found = []
     for name in ("one", "other"):
@@ -187,7 +187,7 @@ def test_two_workers(settings: Sequence[str], tmp_path: Path, train: Train, loss
     assert found[0]["metrics"] == found[1]["metrics"]
     alone = train(*own)
     together, rows = (embexp.load_run(each).table("item") for each in (tmp_path / "one", alone.directory))
-    assert np.abs(together - rows).mean() < 2e-3  # Adam makes steps of last bits where gradients are next to 0
+    assert np.abs(together - rows).mean() < 2e-3  # where gradients are almost 0, Adam steps by their last bits
     np.testing.assert_allclose(found[0]["metrics"]["train"]["loss"], alone.summary["metrics"]["train"]["loss"], 1e-3)
 
 
