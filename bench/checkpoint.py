@@ -208,7 +208,7 @@ def _report(distribution: str, results: list[dict[str, Any]]) -> dict[str, tuple
         if way == INCREMENTAL:
             bytes_per_touched = [each["bytes"] / (each["touched"] * DIM * 4 * 2) for each in mine]
     ratios = {way: statistics.median(harness.ratios(taken[way], taken[MANAGER])) for way in (WHOLE, INCREMENTAL)}
-    print(f"seconds taken, in those of {MANAGER}: " + ", ".join(f"{way} {ratios[way]:.2f}" for way in ratios))
+    print(f"seconds relative to {MANAGER}: " + ", ".join(f"{way} {ratios[way]:.2f}" for way in ratios))
     mixed = (ratios[WHOLE] + (EVERY - 1) * ratios[INCREMENTAL]) / EVERY
     return {
         f"{distribution}: incremental bytes / bytes of touched rows": (statistics.median(bytes_per_touched), BYTES),
@@ -226,7 +226,7 @@ def main(argv: list[str]) -> int:
         return 0
     quick = "a tenth of the rows and steps, one repetition"
     parser = harness.parser("checkpoint", __doc__, quick=quick, repetitions="saves of each kind (3; quick: 1)")
-    parser.add_argument("--folder", type=Path, help="where checkpoints are written (default: for temporary files)")
+    parser.add_argument("--folder", type=Path, help="folder for checkpoints (default: that of temporary files)")
     options = parser.parse_args(argv)
     less, repetitions = (10, options.repetitions or 1) if options.quick else (1, options.repetitions or 3)
 
@@ -246,7 +246,7 @@ def main(argv: list[str]) -> int:
     print()
     for what, (value, target) in compared.items():
         print(f"{what:60} {value:7.2f} <= {target:<5} {harness.word(value <= target)}")
-    print(f"load at the end: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
+    print(f"load average at the end: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
     harness.save(options, described, saves=saves, reads=reads, compared=compared)
     return 0 if all(value <= target for value, target in compared.values()) else 1
 

@@ -201,18 +201,18 @@ def _report(done: dict[str, Any]) -> int:
         print(f"{name:26}{of(mine):12,.1f}" + "".join(ratios))
     for split in ("validation", "test"):
         print(f"{'AUC, ' + split:26}{mine[split]:12.4f}" + "".join(f"{each[split]:18.4f}{'':8}" for each in peers))
-    print(f"best possible AUC of test: {truth['auc']:.4f}")
+    print(f"best possible test AUC: {truth['auc']:.4f}")
     minutes = sum(done["cost"].values()) / 60
     print(f"Keras: {peers[0]['optimizer']} {peers[0]['rate']}, the best of {len(GRID)}; {minutes:.1f} minutes in all")
     faster, by_hand = (each["seconds"] / mine["seconds"] for each in peers)
     verdicts = {
-        f"AUC of test at least that of both: {mine['test']:.4f}": all(mine["test"] >= each["test"] for each in peers),
-        f"{FASTER:g} x faster than Keras with adapt of each layer: {faster:.2f} x": faster >= FASTER,
+        f"test AUC at least that of both: {mine['test']:.4f}": all(mine["test"] >= each["test"] for each in peers),
+        f"{FASTER:g} x as fast as Keras with an adapt per layer: {faster:.2f} x": faster >= FASTER,
         f"at most {MOST_LINES} lines of YAML: {lines}": lines <= MOST_LINES,
     }
     for what, met in verdicts.items():
         print(f"{what:66}{harness.word(met)}")
-    print(f"beside Keras with all layers adapted in one pass by hand: {by_hand:.2f} x, no goal")
+    print(f"{by_hand:.2f} x as fast as Keras with all layers adapted in one pass by hand (no target)")
     return 0 if all(verdicts.values()) else 1
 
 

@@ -197,7 +197,7 @@ def line(name: str, found: Mapping[str, Any], workers: int) -> str:
     if "bytes" in found:
         share = found["bytes"] / found["formula"]
         text += (
-            f"; {found['bytes']:,.0f} bytes a step, {share:.3f} x the formula, padding {found['padding']:.0%} of ids"
+            f"; {found['bytes']:,.0f} bytes per step, {share:.3f} x the formula, padding {found['padding']:.0%} of ids"
         )
     return text
 

@@ -204,8 +204,8 @@ def main(argv: list[str]) -> int:
     parser = harness.parser("cluster_network", __doc__, quick="one round of one model", repetitions="rounds (3)")
     parser.add_argument("--models", nargs="+", choices=list(_MODELS))
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--megabits", type=float, default=1000.0, help="a second, of each worker's line (1000)")
-    parser.add_argument("--milliseconds", type=float, default=1.0, help="from one worker to another (1)")
+    parser.add_argument("--megabits", type=float, default=1000.0, help="per second, of each worker's line (1000)")
+    parser.add_argument("--milliseconds", type=float, default=1.0, help="latency from one worker to another (1)")
     parser.add_argument("--carry", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.carry:
@@ -228,12 +228,12 @@ def main(argv: list[str]) -> int:
                 computed, measured = (each["throughput"]["step_ms_median"] for each in (alone, shared))
                 added = 1e3 * network_seconds(shared, dense_numbers(where / "shared"), rate, latency)
                 ratios.append(measured / (computed + added))
-                print(f"{name:8} {computed:.1f} ms here, {added:.1f} more by the formula: {measured:.1f} ms measured")
+                print(f"{name:8} {computed:.1f} ms here + {added:.1f} ms by the formula; measured: {measured:.1f} ms")
             ratio = statistics.median(ratios)
             took, said = cut_off(net, settings_of(name, where, 100 * STEPS), where / "cut")
         found[name] = {"ratios": ratios, "ended_after_seconds": took, "said": said}
         missed |= abs(ratio - 1) > TOLERANCE or took > DEADLINE or f"worker {options.workers - 1}" not in said
-        print(f"{name:8} {ratio:.2f} x the formula; a line down: all ended after {took:.1f} s: {said}", flush=True)
+        print(f"{name:8} {ratio:.2f} x the formula; with a line down, all ended after {took:.1f} s: {said}", flush=True)
     harness.save(options, described, cases=found)
     return 1 if missed else 0
 

@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     names = options.models.split(",") if options.models else list(MODELS)
     if unknown := [name for name in names if name not in MODELS]:
-        parser.error(f"no models: {', '.join(unknown)}")
+        parser.error(f"unknown models: {', '.join(unknown)}")
     rows = options.rows or (QUICK_ROWS if options.quick else ROWS)
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.folder or Path(temporary)).absolute()
@@ -87,7 +87,7 @@ def _results(names: dict[str, None], rows: int, folder: Path, kept: Path) -> dic
 def _report(done: dict[str, Any]) -> int:
     for key, value in done["machine"].items():
         print(f"{key:12} {value}")
-    print(f"\n{done['rows']:,} rows; best possible AUC of test: {done['truth']['auc']:.4f}")
+    print(f"\n{done['rows']:,} rows; best possible test AUC: {done['truth']['auc']:.4f}")
     print(f"{'':14}{'validation':>12}{'test':>10}{'seconds':>10}")
     missed, linear = False, done["models"][LINEAR]["test"]
     for name, found in done["models"].items():

@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=DAYS)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--ways", default="all,last")
-    parser.add_argument("--folder", type=Path, help="keep the log and the runs here")
+    parser.add_argument("--folder", type=Path, help="folder that keeps the log and the runs")
     options = parser.parse_args()
     days, rows = (4, 80_000) if options.quick else (options.days, options.rows)
     described = harness.introduce()

@@ -44,7 +44,7 @@ def read() -> dict[str, Figure]:
         for name, value in recording["figures"].items():
             name += _SUFFIXES[recording["instructions"]]
             if name in found:
-                raise ValueError(f"{FILE} has two figures {name}")
+                raise ValueError(f"{FILE} has two figures with the name {name}")
             found[name] = (value if isinstance(value, list) else [value], recording)
     return found
 
@@ -71,7 +71,7 @@ def record(bench: str, quotable: Any, described: Mapping[str, str], command: str
     when = {"date": time.strftime("%Y-%m-%d"), "commit": commit.strip(), "versions": versions}
     recordings.append({"command": command, "source": "bench", **where, **when, "figures": found})
     write([each for each in recordings if each["figures"]])
-    print(f"{len(found)} figures that pages quote are in {FILE.relative_to(FILE.parents[1])}")
+    print(f"wrote {len(found)} quoted figures into {FILE.relative_to(FILE.parents[1])}")
 
 
 def write(recordings: list[dict[str, Any]]) -> None:
@@ -156,7 +156,7 @@ def _in_cell(cell: str, figure: Figure | None) -> str:
     count = sum(found["one"] is not None for found in _CELL.finditer(cell))
     numbers = next((iter(each) for each in shown if len(each) == count), None)
     if values and numbers is None:
-        raise ValueError(f"{cell.strip()!r} has {count} numbers, and its figure has {values}")
+        raise ValueError(f"{cell.strip()!r} has {count} numbers, but its figure has {values}")
 
     def number(found: re.Match[str]) -> str:
         if found["all"]:

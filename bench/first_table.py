@@ -129,7 +129,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seeds", type=int)
     options = parser.parse_args(argv)
     if options.file is None or options.label is None:
-        print("needs a table: python -m bench.first_table FILE --label COLUMN")
+        print("this benchmark needs a table: python -m bench.first_table FILE --label COLUMN")
         return 0
     machine = harness.introduce_in_a_line()
     found = compared(options.file, options.label, options.seeds or (QUICK_SEEDS if options.quick else SEEDS))

@@ -276,17 +276,17 @@ def show(rows: list[dict[str, Any]]) -> None:
         print(f"{row['part']:12}{'  '.join(cells)}  {'differs' if row['differs'] else ''}".rstrip())
         if row.get("says") and row["differs"]:
             print(f"{'':12}it says: {row['says']}")
-    print(f"{sum(row['differs'] for row in rows)} of {len(rows)} differ from the simulation, or from float64")
+    print(f"{sum(row['differs'] for row in rows)} of {len(rows)} differ from the simulation or from float64")
 
 
 def run(argv: list[str]) -> int:
     """Measures and prints; returns 1 if anything differs."""
     parser = harness.parser("first_tpu_hour", __doc__, quick="a seventh of the lookups")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--address", default=os.environ.get("TPU_NAME"), help="of the TPU (default: TPU_NAME)")
-    where.add_argument("--simulated", choices=["V1", "V2"], help="measure the simulation itself")
-    parser.add_argument("--cores", type=int, default=2, help="of a simulated TPU")
-    parser.add_argument("--sparse-cores", type=int, default=4, help="of each simulated core")
+    where.add_argument("--address", default=os.environ.get("TPU_NAME"), help="address of the TPU (default: TPU_NAME)")
+    where.add_argument("--simulated", choices=["V1", "V2"], help="measure the simulation instead")
+    parser.add_argument("--cores", type=int, default=2, help="cores of a simulated TPU")
+    parser.add_argument("--sparse-cores", type=int, default=4, help="SparseCores of each simulated core")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:
@@ -294,11 +294,11 @@ def run(argv: list[str]) -> int:
         print(json.dumps(_PARTS[asked["part"]](Place(**asked["place"]), asked["every"])))
         return 0
     if options.simulated is None and not options.address:
-        parser.error("no TPU: name it by --address or TPU_NAME, or measure --simulated V1 or V2")
+        parser.error("no TPU: name one with --address or TPU_NAME, or measure --simulated V1 or V2")
     described = harness.introduce()
     if options.simulated is not None:
         place = Place(None, options.simulated, options.cores, options.sparse_cores)
-        print("a simulation, compared with itself: it shows that this script works, and nothing of a TPU")
+        print("This compares the simulation with itself. It shows that the script works, but nothing about a TPU.")
     else:
         os.environ["TPU_NAME"] = options.address
         place = Place(options.address)

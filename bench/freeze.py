@@ -194,7 +194,7 @@ def main(argv: list[str]) -> int:
         print(f"{layout:20}{peaks}   <= {COPIES} {harness.word(reached)}")
     harness.save(options, described, quotable, pairs=taken, checkpoints=copies)
     if options.quick:
-        print("the targets are for the full size: with so few rows, other allocations of the process dominate")
+        print("The targets are for the full size. With so few rows, other allocations of the process dominate.")
     return 0 if met or options.quick else 1
 
 

@@ -56,9 +56,9 @@ def parser(
     if repetitions is not None:
         made.add_argument("--repetitions", type=int, help=repetitions)
     if threads:
-        made.add_argument("--threads", type=int, default=CORES, help="of each library (default: one per core)")
+        made.add_argument("--threads", type=int, default=CORES, help="threads of each library (default: one per core)")
     made.add_argument("--json", type=Path, help="also write the results to this file")
-    made.add_argument("--record", action="store_true", help="also write the figures that pages quote into them")
+    made.add_argument("--record", action="store_true", help="also write the quoted figures into the pages")
     made.add_argument("--instructions", choices=["avx2"], action=_Limited, help="hide AVX-512 from all libraries")
     made.set_defaults(bench=name)
     return made

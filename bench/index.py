@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
         results[name] = found.facts | {"recall": recall, "flat": again, "ratio": ratio, "met": met}
         print(
             f"{found.form}, {found.effort}: built in {found.build_seconds:.0f} s; recall@{K}"
-            f" {recall:.4f}, {found.queries_per_second:,.0f} queries per second, {ratio:.1f} times exact search;"
+            f" {recall:.4f}, {found.queries_per_second:,.0f} queries per second, {ratio:.1f} × exact search;"
             f" >= {RECALL} and >= {SPEED:,} {harness.word(met)}",
             flush=True,
         )

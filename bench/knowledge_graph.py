@@ -234,9 +234,9 @@ def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *
 
 def main(argv: list[str]) -> int:
     """Measures and prints."""
-    parser = harness.parser("knowledge_graph", __doc__, quick="few epochs", threads=True)
+    parser = harness.parser("knowledge_graph", __doc__, quick="fewer epochs", threads=True)
     parser.add_argument("graph", nargs="?", type=Path, metavar="FOLDER")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"epochs of each, {WARM_UP} of them for warm-up")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"epochs of each, with {WARM_UP} for warm-up")
     options = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     epochs = WARM_UP + 2 if options.quick else max(options.epochs, WARM_UP + 1)

@@ -158,7 +158,7 @@ def compared(results: Results, experiment: str) -> bool:
     spent = sum(each["seconds"] for key, each in results.found.items() if key != SHIPPED)
     met = share >= LEAST
     print(f"the {DRAWN} settings took {spent / 60:.0f} minutes")
-    print(f"shipped / best of {DRAWN}: {share:.3f} of the test MRR, {LEAST:g} wanted: {'met' if met else 'missed'}")
+    print(f"test MRR, shipped / best of {DRAWN}: {share:.3f} >= {LEAST:g} {'met' if met else 'missed'}")
     return met
 
 
@@ -167,10 +167,10 @@ def command(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench.knowledge_graph_settings")
     parser.add_argument("results", type=Path, metavar="RESULTS.json")
     parser.add_argument("--graph", type=Path, help="folder of another graph")
-    parser.add_argument("--runs", type=int, help="end after so many runs")
-    parser.add_argument("--experiment", default="knowledge_graph_large", help="whose settings are compared")
-    parser.add_argument("--times", type=int, default=1, help="multiplies the epochs of the 20 settings")
-    parser.add_argument("--shipped", action="store_true", help="begin with the shipped settings")
+    parser.add_argument("--runs", type=int, help="stop after so many runs")
+    parser.add_argument("--experiment", default="knowledge_graph_large", help="experiment whose settings are compared")
+    parser.add_argument("--times", type=int, default=1, help="factor for the epochs of the 20 settings")
+    parser.add_argument("--shipped", action="store_true", help="start with the shipped settings")
     options = parser.parse_args(argv)
     there = json.loads(options.results.read_text("utf-8"))["runs"] if options.results.exists() else {}
     results = Results(options.results, there)
@@ -183,7 +183,7 @@ def command(argv: list[str]) -> int:
             if missing is None:
                 return 0 if compared(results, options.experiment) else 1
             if count == options.runs:
-                print(f"{len(results.found)} runs are in {options.results}; call again for the others")
+                print(f"{options.results} has {len(results.found)} runs; start again for the others")
                 return 0
             key, settings, epochs = missing
             result = run(graph, options.experiment, settings, epochs)

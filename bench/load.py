@@ -151,7 +151,7 @@ def _fitting_rows(rows: int, dim: int, folder: str) -> int:
     room = min(shutil.disk_usage(folder).free * 0.9, psutil.virtual_memory().available / (FOLD + 2))
     fitting = min(rows, int(room / (4 * dim)))
     if fitting < rows:
-        print(f"no room for {rows:,} rows on the disk, or for {FOLD + 2} copies in memory: using {fitting:,} rows")
+        print(f"{rows:,} rows don't fit on the disk, or {FOLD + 2} copies don't fit in memory: using {fitting:,} rows")
     return fitting
 
 

@@ -47,11 +47,11 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     names = options.models.split(",") if options.models else list(CASES)
     if unknown := [name for name in names if name not in CASES]:
-        parser.error(f"no models: {', '.join(unknown)}")
+        parser.error(f"unknown models: {', '.join(unknown)}")
     count, seconds = options.repetitions or (1 if options.quick else 5), QUICK_SECONDS if options.quick else SECONDS
     described = harness.introduce()
     print(f"{'threads':12} {options.threads}")
-    print(f"\nms/step (of the processor){'embexp':>16}{'torch':>18}{'keras':>18}   ratios", flush=True)
+    print(f"\nms/step (processor time)  {'embexp':>16}{'torch':>18}{'keras':>18}   ratios", flush=True)
     results, missed = {}, False
     for name in names:
         found = results[name] = measured(name, options.threads, count, seconds)
@@ -179,7 +179,7 @@ def report(name: str, found: dict[str, Any]) -> bool:
             bound = f" <= {LIMIT_TARGET} {harness.word(ratio <= LIMIT_TARGET)}"
         print(
             f"    limit: {least['gflop']:.2f} GFLOP at {least['gflops']:.0f}/s{traffic}: {least['ms']:.2f} ms; "
-            f"a step is {ratio:.2f} × that{bound}, one of Keras {theirs:.2f} ×",
+            f"a step takes {ratio:.2f} × that{bound}, a step of Keras {theirs:.2f} ×",
             flush=True,
         )
     return missed

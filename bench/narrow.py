@@ -65,13 +65,13 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     names = options.only.split(",") if options.only else ["clicks"] if options.quick else list(CASES)
     if unknown := [name for name in names if name not in CASES]:
-        parser.error(f"no cases: {', '.join(unknown)}")
+        parser.error(f"unknown cases: {', '.join(unknown)}")
     seeds = options.seeds or (2 if options.quick else 10)
     described, missed, results = harness.introduce(), False, {}
     for name in names:
         overrides, file, metric = CASES[name]
         if file is not None and not (options.data / file).exists():
-            print(f"{name}: left out, as there is no {options.data / file}")
+            print(f"{name}: skipped, because {options.data / file} does not exist")
             continue
         own = [*overrides, *(["data.examples=20000"] if options.quick else [])]
         own += [] if file is None else [f"data.path={(options.data / file).resolve()}"]

@@ -101,7 +101,7 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--entities", type=int, default=ENTITIES)
     parser.add_argument("--triples", type=int, default=TRIPLES)
     parser.add_argument(
-        "--held-out", type=int, default=HELD_OUT, help="triples for validation, and as many for the test"
+        "--held-out", type=int, default=HELD_OUT, help="number of triples for validation, and again for the test"
     )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)

@@ -281,7 +281,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--set", action="append", default=[], help="a further setting of the runs, to try it")
+    parser.add_argument("--set", action="append", default=[], help="an additional setting of the runs")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "OPENBLAS_NUM_THREADS": "1"}  # implicit asks for one BLAS thread
@@ -299,7 +299,7 @@ def main(argv: list[str]) -> int:
         if not any(part in name for part in options.names) if options.names else name in LONG:
             continue
         if not (data / each.needed).exists():
-            print(f"{name}: {data / each.needed} is not there", flush=True)
+            print(f"{name}: skipped, because {data / each.needed} does not exist", flush=True)
             continue
         further = [word for setting in options.set for word in ("--set", setting)]
         runs = [harness.figures("public_sets", data, name, "--one", seed, *further) for seed in range(options.seeds)]

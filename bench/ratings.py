@@ -92,7 +92,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--delimiter", default=" ")
     parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--set", nargs="*", default=[], help="further settings of the run")
+    parser.add_argument("--set", nargs="*", default=[], help="additional settings of the run")
     parser.add_argument("--surprise", help="a Python interpreter that has scikit-surprise")
     options = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -108,8 +108,8 @@ def main(argv: list[str]) -> None:
         for name, value in measured.items():
             found.setdefault(name, []).append(value)
     seconds = found.pop("seconds")
-    print(f"{options.file}: {len(rows):,} ratings, {options.folds} folds, {np.mean(seconds):.1f} s of processor a fold")
-    print(f"{'':14}{'RMSE':>8}  embexp's less this one's")
+    print(f"{options.file}: {len(rows):,} ratings, {options.folds} folds, {np.mean(seconds):.1f} processor s per fold")
+    print(f"{'':14}{'RMSE':>8}  embexp minus this model")
     for name, values in found.items():
         differences = np.subtract(found["embexp"], values)
         half = stats.t.ppf(0.975, len(values) - 1) * differences.std(ddof=1) / len(values) ** 0.5

@@ -209,7 +209,7 @@ def main(argv: list[str]) -> int:
     for name in OURS:
         ours = {metric: statistics.mean(row[metric] for row in found[name]) for metric in SHOWN}
         met &= all(ours[metric] >= theirs[metric] for metric in SHOWN)
-    print(f"all of ours are at least implicit's BPR: {'met' if met else 'missed'}")
+    print(f"all of embexp's metrics are at least those of implicit's BPR: {'met' if met else 'missed'}")
     harness.save(options, described, implicit=settings, found=found)
     return 0 if met or options.quick else 1
 

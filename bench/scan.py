@@ -151,7 +151,7 @@ def compare_workers(folder: Path, workers: int, repeats: int) -> dict[str, list[
     for _ in range(repeats):
         for name, (count, shared) in cases.items():
             found[name].append(of_workers(folder, count, shared=shared))
-    print(f"\n{f'{workers} workers of a core each':24}{'s':>8}{'ratio':>7}{'of processor':>14}{'ratio':>7}{'MiB':>7}")
+    print(f"\n{f'{workers} workers, a core each':24}{'s':>8}{'ratio':>7}{'of processor':>14}{'ratio':>7}{'MiB':>7}")
     for name, each in found.items():
         line = f"{name:24}"
         for what, width in (("seconds", 8), ("processor", 14)):
@@ -194,7 +194,7 @@ def main(argv: list[str]) -> int:
     """Measures and prints; returns 0 if every target is met, else 1."""
     parser = harness.parser("scan", __doc__, quick=f"{QUICK_ROWS:,} rows")
     parser.add_argument("--rows", type=int, help=f"rows of the larger log (default {ROWS:,})")
-    parser.add_argument("--folder", type=Path, help="where to make the files; one that has them is used as it is")
+    parser.add_argument("--folder", type=Path, help="folder for the files; files that exist are used")
     parser.add_argument("--workers", type=int, help="compare one process with so many workers, on Parquet")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)

@@ -216,8 +216,8 @@ def main(argv: list[str]) -> int:
     keys = ("job", "state", "params", "values")
     is_same = [[each[key] for key in keys] for each in whole] == [[each[key] for key in keys] for each in trials]
     lost, twice = len(whole) - len(trials), len(ran) - len({*ran})
-    print(f"killed {killed} times: {lost} of {len(ran_whole)} trials lost, {twice} run twice")
-    print("the same trials with the same values" if is_same else "other trials or values")
+    print(f"killed {killed} times: {lost} of {len(ran_whole)} trials lost, {twice} trials run twice")
+    print("the trials and values are the same" if is_same else "the trials or values differ")
     harness.save(options, described, counts=counts, share=share, killed=killed, lost=lost, twice=twice, same=is_same)
     return int(share > _LARGEST_SHARE or lost > 0 or twice > 0 or not is_same)
 

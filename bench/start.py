@@ -75,7 +75,7 @@ def measured(command: Sequence[str], metrics: Path | None = None) -> Taken:
             time.sleep(0.005)
     ended, after = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     if process.returncode not in (0, 2):
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+        raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Taken(used, ended - began, first)
 
@@ -116,7 +116,7 @@ def _row(name: str, several: Sequence[Taken]) -> bool:
     processor, wall = (statistics.median(getattr(each, key) for each in several) for key in ("processor", "wall"))
     least, target = min(each.processor for each in several), TARGETS.get(name)
     word = "" if target is None else f"  <= {target} {harness.word(processor <= target)}"
-    print(f"{name:18}{processor:8.3f} s processor (least {least:.3f}){wall:9.3f} s wall{word}", flush=True)
+    print(f"{name:18}{processor:8.3f} s processor (lowest {least:.3f}){wall:9.3f} s wall{word}", flush=True)
     return target is None or processor <= target
 
 

@@ -134,7 +134,7 @@ def measure(strategy: str, experiment: str, cache: Path, seconds: float) -> dict
 def main(argv: list[str]) -> int:
     """Measures and prints; returns 0."""
     parser = harness.parser("strategies", __doc__, quick="one repetition of a second each")
-    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="strategies to measure besides cpu")
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="strategies to measure in addition to cpu")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:

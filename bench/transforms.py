@@ -105,10 +105,10 @@ def main(argv: list[str]) -> int:
     """Measures and prints; returns 0 if every target is met, else 1."""
     quick = "one repetition with a file of 60 MB"
     parser = harness.parser("transforms", __doc__, quick=quick, repetitions="number of repetitions (3; quick: 1)")
-    parser.add_argument("--megabytes", type=int, default=600, help="of the file (600; quick: 60)")
-    parser.add_argument("--dim", type=int, default=64, help="of its rows (64)")
+    parser.add_argument("--megabytes", type=int, default=600, help="megabytes of the file (600; quick: 60)")
+    parser.add_argument("--dim", type=int, default=64, help="dimension of its rows (64)")
     parser.add_argument("--steps", help=f"some of {', '.join(CASES)} (default: all)")
-    parser.add_argument("--cached", action="store_true", help="the file is in memory")
+    parser.add_argument("--cached", action="store_true", help="keep the file in the page cache")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.measure:

@@ -92,7 +92,7 @@ def spearman(file: Path, pairs: list[Path], folder: Path) -> float:
 def main(argv: list[str]) -> int:
     """Measures and prints; returns 0 if the target is met, else 1."""
     parser = harness.parser("words", __doc__, quick="gensim with 5 epochs, embexp with one")
-    parser.add_argument("--corpus", type=Path, help="texts, a line each (default: gensim's)")
+    parser.add_argument("--corpus", type=Path, help="texts, one per line (default: gensim's)")
     parser.add_argument("--pairs", type=Path, nargs="+", help="tests of similarity (default: gensim's WordSim-353)")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)

@@ -327,4 +327,4 @@ def test_a_missed_target_is_the_exit_status(
 def test_a_model_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         models.main(["--models", "mlp,nosuch"])
-    assert "no models: nosuch" in capsys.readouterr().err
+    assert "unknown models: nosuch" in capsys.readouterr().err
