@@ -131,7 +131,7 @@ class Items:
         return numbers
 
     def _of_share(self, items: Any, batch: Any, share: slice) -> Any:
-        """The items of some interactions of a batch, and what they are compared with, such as the batch's other items."""
+        """The items of some interactions, and what they are compared with, including the batch's other items."""
         if self._loss.whole_catalogue:
             return items
         others = items[batch:]
