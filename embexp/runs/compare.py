@@ -412,7 +412,7 @@ class Pairing:
         metrics = []
         for name in names:
             values = repr([each.metrics[name] for each in (*before, *after)])
-            if seen.setdefault(values, name) == name:  # as the loss is the log loss, under another name
+            if seen.setdefault(values, name) == name:  # the loss is the log loss under another name
                 paired = bool(self.common)
                 metrics.append(compare_metric(name, before, after, judged, paired=paired, joint=self.joint))
         one, other = before[0].outcomes, after[0].outcomes

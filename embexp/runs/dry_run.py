@@ -208,7 +208,7 @@ def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
         training = training_batches(prepared, strategy)
         fresh = replace(prepared, dense=None)
         execution = build(fresh, unfilled, training.element_spec, strategy, Path("unused"))
-        assert execution.graph is not None  # of kind function
+        assert execution.graph is not None  # the runtime is of kind function
         graph = execution.graph(iter(execution.dataset(training)))
         return Traced(
             graph_bytes=graph.as_graph_def().ByteSize(),

@@ -97,7 +97,7 @@ def resume(
     folder.recorded_spec()  # else there is nothing to lock
     with _machine_errors(), folder.writing():
         made = [folder.summary] if folder.summary.exists() else []  # one that is missing is made again
-        folder.check(folder.spec, *made, folder.coverage)  # what the results show
+        folder.check(folder.spec, *made, folder.coverage)  # the files that the results show
         spec = folder.recorded_spec()
         files.remove_leftovers(directory)
         return _study(spec.study.kind).resume(directory, spec, changed, allow_code, observer)
@@ -272,7 +272,7 @@ def run_study(spec: RunSpec, directory: Path, observer: Observer, summarise: Sum
         observer.announce(f"{number} of {len(specs)}, {name}: {spec.study.description(name)}")
         seconds, stage, clock = json_object(noted), RunFolder(directory / name), Clock()
         if name in seconds and stage.summary.exists():
-            if stage.manifest.exists():  # what follows is compared with it
+            if stage.manifest.exists():  # later events are compared with it
                 check_recorded_data(stage, run_spec)
             runs[name] = {**stage.read_summary(), "seconds": seconds[name]}
             continue
@@ -280,7 +280,7 @@ def run_study(spec: RunSpec, directory: Path, observer: Observer, summarise: Sum
         files.make_directories(stage.path)
         with stage.writing():
             files.remove_leftovers(stage.path)
-            if stage.spec.exists():  # that the study's spec may name its code has been checked
+            if stage.spec.exists():  # the code in the study's spec has been checked
                 result = resume_run(stage.path, run_spec, None, named_functions(run_spec), timed)
             else:
                 result = single.run(run_spec, stage.path, timed)

@@ -802,7 +802,7 @@ class Run:
             for name, known in tables.items()
         }
         # The init method no longer matters: a checkpoint or a file has the values. Nor does the storage, which
-        # checkpoints don't record. Which rows were frozen matters only if all were, as the table then has no slots.
+        # checkpoints don't record. Which rows were frozen matters only if all were: the table then has no slots.
         unsplit = {
             name: table.model_copy(
                 update={

@@ -97,7 +97,7 @@ class RunSaver:
                 whole_every=wanted.incremental,
                 every_row=[name for name in tables if _every_row(spec.optimizer_of(name), spec.tables[name])],
                 write_whole=self._write_rows,
-                # An increment's base lies beside it, which the final checkpoint does not.
+                # An increment's base must lie next to it, and the final checkpoint is elsewhere.
                 restored=None
                 if saved is None or saved.directory.name == self.folder.final_checkpoint.name
                 else saved.directory,
@@ -477,7 +477,7 @@ def check_room(prepared: Prepared, folder: RunFolder) -> None:
     count = 1
     if settings.during_training:  # a new one is whole before an old one goes
         count = 2 if settings.keep is None else settings.keep + 1
-        count += settings.incremental is not None  # those that are kept need their base
+        count += settings.incremental is not None  # kept checkpoints need their base
     size = sum(_checkpoint_bytes(prepared, name) for name in prepared.spec.tables)
     try:
         free = files.free_bytes(folder.checkpoints)

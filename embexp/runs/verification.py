@@ -283,14 +283,14 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
 
     It saves checkpoints after the steps of those that the record has, and ends where the recorded one was interrupted.
     """
-    # What changes no result is left at its default, but for what the comparison needs.
+    # Settings that change no result keep their defaults, except those that the comparison needs.
     others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint", "expect", "resolvers", "environment"}
     defaults = {name: RunSpec.model_fields[name].default for name in others}
     spec = folder.recorded_spec().model_copy(update=defaults)
     less = {"tensorboard": False, "plots": False, "baselines": False, "vectors": VectorTests()}
     output = spec.output.model_copy(update=less)
     spec = spec.model_copy(update={"tracking": NoTracking()})
-    first = folder  # of a study, one of its runs
+    first = folder  # for a study, one of its runs
     if not folder.manifest.exists():
         first = RunFolder(min(folder.path.rglob(folder.manifest.name), default=folder.manifest).parent)
     manifest = first.read_manifest() if first.manifest.exists() else {}
@@ -491,7 +491,7 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
         again: of the new one, whose training has begun.
     """
     recorded, now = folder.read_manifest(), again.read_manifest()
-    if "spec" in (last := (recorded.get("resumed") or [{}])[-1]):  # what it has ended with
+    if "spec" in (last := (recorded.get("resumed") or [{}])[-1]):  # the spec at its end
         recorded["spec"] = last["spec"]
     now["spec"] = folder.portable(RunSpec.model_validate(now["spec"])).model_dump(mode="json")
     found = differences.manifest_differences(recorded, now)

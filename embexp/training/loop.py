@@ -238,7 +238,7 @@ class Loop:
         pacing = Pacing()
         if saving is not None:
             saving.times.started()
-        if self._stopped(outcome):  # by the evaluation after which the checkpoint was written that this continues from
+        if self._stopped(outcome):  # by the evaluation before the restored checkpoint
             return outcome
         while outcome.steps < schedule.steps and not interrupted():
             outcome.validation = None

@@ -284,7 +284,7 @@ def standings(score: Callable[[int, int], Any], part: Part, block: int, answers:
         float32 [B], whole numbers.
     """
     parts: list[Any] = []
-    for start in range(0, max(1, part.count), block):  # of no candidates, too, the scores have a shape
+    for start in range(0, max(1, part.count), block):  # scores have a shape even without candidates
         with tf.control_dependencies(parts[-1:]):  # one block of rows at a time
             parts.append(score(start, min(start + block, part.count)))
     scores = parts[0] if len(parts) == 1 else tf.concat(parts, 1)

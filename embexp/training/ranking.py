@@ -340,7 +340,7 @@ def before(scores: np.ndarray, row: np.ndarray, item: np.ndarray, value: np.ndar
     """In each of m rows of scores [n, I], how many are listed before an item with a number and a score: int64 [m]."""
     counts = np.empty(len(row), np.int64)
     for place, (which, number, own) in enumerate(zip(row, item, value, strict=True)):
-        of_row = scores[which]  # of a whole row, NumPy counts far faster than along an axis
+        of_row = scores[which]  # NumPy counts a whole row far faster than along an axis
         counts[place] = np.count_nonzero(of_row > own) + np.count_nonzero(of_row[: max(0, number)] == own)
     return counts
 

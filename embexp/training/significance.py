@@ -78,7 +78,7 @@ def delong(labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> Tested:
     difference, variance = 0.0, 0.0
     for first, second in zip(_placements(labels, before), _placements(labels, after), strict=True):
         parts = second - first
-        difference = float(parts.mean())  # the same for both classes, but for its sign
+        difference = float(parts.mean())  # the same for both classes, except for the sign
         variance += float(parts.var(ddof=1)) / len(parts) if len(parts) > 1 else 0.0
     if variance == 0:
         return Tested(float(difference == 0), "DeLong")

@@ -320,7 +320,7 @@ class RankingEvaluator(Evaluator):
         random, popularity = {}, {}
         for name, rows in splits.items():
             known, heads = known_answers(examples, rows), head_predictions(rows)
-            # Of each query, all entities are ranked but for its other known answers.
+            # For each query, all entities are ranked, except its other known answers.
             random[name] = at_random(entities + 1 - known.counts, heads)
             asked = kinds_and_answers(examples, rows)
             popularity[name] = metrics(ranking.ranks_by_frequency(trained, *asked, known, entities), heads)

@@ -59,7 +59,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
     """Runs base without what is new, and measures how that is served; see `experiment.run_study`."""
     described = {"name": spec.name, "task": str(spec.task), "study": spec.study.kind}
     base_spec = spec.study.runs(spec, directory)[BASE]
-    data, content = read_data(base_spec, observer.progress), None  # what is wrong with them is said before the training
+    data, content = read_data(base_spec, observer.progress), None  # errors in them come before the training
     if (path := getattr(spec.study, "content", None)) is not None:
         assert data.candidates.new is not None  # the study draws some
         tokens = data.vocabularies[spec.features[spec.recommendation.item].table].tokens()

@@ -373,7 +373,7 @@ def vocabulary_of(
         vocabulary, _ = from_counts(words, numbers, rules)
     else:
         found, _ = grown(earlier, words, numbers, rules)
-        assert isinstance(found, TokenVocabulary)  # as the earlier one is
+        assert isinstance(found, TokenVocabulary)  # because the earlier one is
         vocabulary = found
     if vocabulary.size < 2:
         raise DataError(
