@@ -179,7 +179,7 @@ def report(name: str, found: dict[str, Any]) -> bool:
             bound = f" <= {LIMIT_TARGET} {harness.word(ratio <= LIMIT_TARGET)}"
         print(
             f"    limit: {least['gflop']:.2f} GFLOP at {least['gflops']:.0f}/s{traffic}: {least['ms']:.2f} ms; "
-            f"a step takes {ratio:.2f} × that{bound}, a step of Keras {theirs:.2f} ×",
+            f"a step takes {ratio:.2f} × that{bound}, in Keras {theirs:.2f} ×",
             flush=True,
         )
     return missed
