@@ -1,1 +1,1 @@
-"""Benchmarks of embexp and other libraries. `python -m bench` runs all, `python -m bench.NAME` one of them."""
+"""Benchmarks of embexp and other libraries. `python -m bench` runs all of them, and `python -m bench.NAME` runs one."""

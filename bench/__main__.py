@@ -1,4 +1,4 @@
-"""Runs every benchmark of this folder, in alphabetical order: each module that defines `main(argv) -> int`."""
+"""Runs every benchmark in this folder (each module that defines `main(argv) -> int`), in alphabetical order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import bench
 
 
 def main(argv: list[str]) -> int:
-    """Passes `argv` to each benchmark and returns their largest exit status."""
+    """Passes `argv` to each benchmark, and returns the largest exit status."""
     status = 0
     for module in sorted(found.name for found in pkgutil.iter_modules(bench.__path__) if found.name != "__main__"):
         run = getattr(importlib.import_module(f"bench.{module}"), "main", None)

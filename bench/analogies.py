@@ -1,11 +1,11 @@
-"""Time to answer a fifth of Google's analogies in embexp, compared with gensim.
+"""Time to answer a fifth of Google's analogies in embexp and in gensim.
 
     python -m bench.analogies [--quick] [--repetitions N] [--json FILE]
 
-Both get the same vectors in memory, and read every fifth question of the file that gensim carries. embexp answers by
-3CosAdd and 3CosMul, gensim by 3CosAdd. Of more questions embexp takes less time each, as they share words. Every
-measurement runs in a new process; imports are not included. The accuracies by 3CosAdd must be equal to 1e-6. Ratios are
-taken within a repetition, and their median is reported.
+Both get the same vectors in memory, and read every fifth question of the file that gensim ships. embexp answers by
+3CosAdd and 3CosMul, gensim by 3CosAdd. The more questions there are, the less time embexp takes for each, because
+questions share words. Every measurement runs in a new process and excludes imports. The accuracies by 3CosAdd must
+agree to 1e-6. Ratios are taken within a repetition, and their median is reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TARGET = 5.0
 
 
 def made(rows: int, path: Path) -> tuple[list[str], np.ndarray]:
-    """Words and vectors; writes the file of questions, some of which are answered right."""
+    """Makes words and vectors, and writes the questions; the vectors answer some of them correctly."""
     from gensim.test.utils import datapath
 
     random = np.random.default_rng(0)
@@ -46,7 +46,7 @@ def made(rows: int, path: Path) -> tuple[list[str], np.ndarray]:
 
 
 def measured(who: str, rows: int) -> tuple[float, float]:
-    """Seconds, and the accuracy by 3CosAdd."""
+    """Seconds to answer the questions, and the accuracy by 3CosAdd."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "questions.txt"
         return _answered(who, *made(rows, path), path)
@@ -76,7 +76,7 @@ def _answered(who: str, words: Sequence[str], values: np.ndarray, path: Path) ->
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if the target is met and the accuracies are equal, else 1."""
+    """Measures and prints; returns 0 if the target is met and the accuracies agree, else 1."""
     parser = harness.parser(
         "analogies", __doc__, quick="one repetition, 20,000 rows", repetitions="number of repetitions (3; quick: 1)"
     )

@@ -1,19 +1,19 @@
-"""Checkpoints while training: bytes, and seconds taken from training, against `tf.train.CheckpointManager`.
+"""Checkpoints during training: their bytes and the seconds they cost, compared with `tf.train.CheckpointManager`.
 
     python -m bench.checkpoint [--quick] [--repetitions N] [--folder DIR] [--json FILE]
 
-A table of 5 million × 64 with Adagrad trains in a process of its own; a step looks up 4,096 ids, uniform over the
-vocabulary or skewed like a power law (Zipf, exponent 1.1). After each 1,000 steps the same variables are saved in one
-of three ways, in rotating order: embexp whole, embexp incremental, and `tf.train.CheckpointManager`. The checkpoint is
-the table and its slot, as all else is small.
+A table of 5 million × 64 is trained with Adagrad in its own process. A step looks up 4,096 ids, either uniform over
+the vocabulary or from a power law (Zipf, exponent 1.1). After every 1,000 steps, the same variables are saved in one of
+three ways, in rotating order: embexp whole, embexp incremental, and `tf.train.CheckpointManager`. The checkpoint has
+the table and its slot, because everything else is small.
 
-Seconds taken from training are those until `save` returns, and those by which the following steps are slower than
-usual until all is on disk: embexp waits for the disk in a thread, `CheckpointManager` does not wait for it at all.
-With a whole checkpoint every 10, as a run writes them, a save takes a tenth of a whole one and nine tenths of an
-incremental one. Memory is the peak of anonymous memory while saving, minus that before, in copies of the table.
+A save costs the seconds until `save` returns. It also costs the seconds by which the next steps are slower than usual,
+until everything is on disk. embexp waits for the disk in a thread, and `CheckpointManager` does not wait for it at all.
+Because every tenth checkpoint of a run is whole, the cost of a save is a tenth of a whole one plus nine tenths of an
+incremental one. Memory is the peak of anonymous memory during the save, minus that before, in copies of the table.
 
-Then 1,000 rows are read from a tensor of 3.07 GB in a checkpoint, by a new process: the time with opening the
-checkpoint, and the memory that this adds.
+Finally, a new process reads 1,000 rows from a tensor of 3.07 GB in a checkpoint. Its time includes opening the
+checkpoint. Its memory is what this adds.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ EXPONENT, EVERY = 1.1, 10
 LARGE_ROWS, READ = 12_000_000, 1_000
 WAYS = WHOLE, INCREMENTAL, MANAGER = ("embexp whole", "embexp incremental", "CheckpointManager")
 BYTES, TIME, MILLISECONDS, MEGABYTES = 1.2, 0.5, 50.0, 20.0
-"""The targets: bytes per bytes of touched rows, time per time of CheckpointManager, time and memory of reading."""
+"""Targets: bytes relative to the touched rows, time relative to CheckpointManager, and time and memory of reading."""
 
 
 def ids_of(distribution: str, rows: int, count: int, random: np.random.Generator) -> np.ndarray:
-    """int64 [count]: ids of a distribution over the rows."""
+    """Ids from a distribution over the rows, int64 [count]."""
     if distribution == "uniform":
         return random.integers(0, rows, count)
-    # The inverse of the distribution function of a power law that is cut off at `rows`; which id is frequent is random.
+    # The inverse distribution function of a power law that is cut off at `rows`. Frequent ids are random.
     power = 1 - EXPONENT
     rank = ((rows**power - 1) * random.random(count) + 1) ** (1 / power) - 1
     return np.minimum(rank.astype(np.int64), rows - 1) * 7919 % rows  # 7919 is prime: a permutation
 
 
 class Training:
-    """Steps of Adagrad on a table, by the row engine."""
+    """Trains a table with Adagrad by the row engine."""
 
     def __init__(self, rows: int, distribution: str) -> None:
         import tensorflow as tf
@@ -84,7 +84,7 @@ class Training:
         self.run(2)
 
     def run(self, steps: int) -> float:
-        """Trains, and returns the seconds that it took."""
+        """Trains some steps, and returns their seconds."""
         ids = ids_of(self.distribution, self.table.rows, steps * BATCH, self.random).reshape(steps, BATCH)
         given = self._constant(ids)
         began = time.perf_counter()
@@ -119,7 +119,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
             else:
                 streaming.write(ours, prefix, base=base, changed=changed)
 
-    # The system's first use of memory takes far longer than the next, which is what a long training sees.
+    # The first use of memory is far slower than later ones, and a long training sees the later ones.
     reused = folder / "reused"
     with reused.open("wb") as file:
         for _ in range(2):
@@ -157,7 +157,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
 
 
 def write_large(folder: Path, rows: int) -> None:
-    """Writes a checkpoint with one tensor, float32 [rows, DIM], of which nothing stays in memory."""
+    """Writes a checkpoint with one tensor, float32 [rows, DIM], and keeps none of it in memory."""
     from embexp.system.tensor_bundle.writer import BundleWriter
 
     block = np.random.default_rng(0).standard_normal((50_000, DIM), np.float32)
@@ -172,7 +172,7 @@ def write_large(folder: Path, rows: int) -> None:
 
 
 def read_child(folder: Path, start: int) -> None:
-    """Reads some rows and prints a line of JSON: milliseconds, and resident bytes added."""
+    """Reads some rows, and prints milliseconds and added resident bytes as JSON."""
     from embexp.vectors import array_files
 
     before, began = psutil.Process().memory_info().rss, time.perf_counter()
@@ -185,13 +185,13 @@ def read_child(folder: Path, start: int) -> None:
 
 
 def _results(*arguments: object) -> list[dict[str, Any]]:
-    """The results that a process of this module prints."""
+    """The results that this module prints in a new process."""
     lines = harness.in_process("checkpoint", "--child", *arguments)
     return [json.loads(line.removeprefix("RESULT ")) for line in lines if line.startswith("RESULT ")]
 
 
 def _report(distribution: str, results: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Prints the saves of a distribution; returns what is compared with a target, with the target."""
+    """Prints the saves for a distribution; returns the values to compare, each with its target."""
     print(f"\n{distribution:20}    GB  of touched rows  stopped s  slower s  copies  touched rows")
     taken: dict[str, list[float]] = {}
     bytes_per_touched = []
@@ -208,7 +208,7 @@ def _report(distribution: str, results: list[dict[str, Any]]) -> dict[str, tuple
         if way == INCREMENTAL:
             bytes_per_touched = [each["bytes"] / (each["touched"] * DIM * 4 * 2) for each in mine]
     ratios = {way: statistics.median(harness.ratios(taken[way], taken[MANAGER])) for way in (WHOLE, INCREMENTAL)}
-    print(f"seconds taken, in those of {MANAGER}: " + ", ".join(f"{way} {ratios[way]:.2f}" for way in ratios))
+    print(f"seconds relative to {MANAGER}: " + ", ".join(f"{way} {ratios[way]:.2f}" for way in ratios))
     mixed = (ratios[WHOLE] + (EVERY - 1) * ratios[INCREMENTAL]) / EVERY
     return {
         f"{distribution}: incremental bytes / bytes of touched rows": (statistics.median(bytes_per_touched), BYTES),
@@ -217,7 +217,7 @@ def _report(distribution: str, results: list[dict[str, Any]]) -> dict[str, tuple
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met, else 1."""
+    """Measures and prints; returns 0 if every target is met, else 1."""
     if argv[:1] == ["--child"]:
         if argv[1] == "read":
             read_child(Path(argv[2]), int(argv[3]))
@@ -226,7 +226,7 @@ def main(argv: list[str]) -> int:
         return 0
     quick = "a tenth of the rows and steps, one repetition"
     parser = harness.parser("checkpoint", __doc__, quick=quick, repetitions="saves of each kind (3; quick: 1)")
-    parser.add_argument("--folder", type=Path, help="where checkpoints are written (default: for temporary files)")
+    parser.add_argument("--folder", type=Path, help="folder for checkpoints (default: that of temporary files)")
     options = parser.parse_args(argv)
     less, repetitions = (10, options.repetitions or 1) if options.quick else (1, options.repetitions or 3)
 
@@ -246,7 +246,7 @@ def main(argv: list[str]) -> int:
     print()
     for what, (value, target) in compared.items():
         print(f"{what:60} {value:7.2f} <= {target:<5} {harness.word(value <= target)}")
-    print(f"load at the end: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
+    print(f"load average at the end: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
     harness.save(options, described, saves=saves, reads=reads, compared=compared)
     return 0 if all(value <= target for value, target in compared.values()) else 1
 

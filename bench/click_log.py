@@ -1,4 +1,4 @@
-"""A click log made by code, with a planted truth, so that the best possible AUC is known."""
+"""Generates a click log with a planted truth, so that the best possible AUC is known."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from embexp.system import files
 
 NUMBERS, CATEGORIES = 13, 26
 VALUES = np.geomspace(10, 1_000_000, CATEGORIES).astype(np.int64)
-"""Values of each category, from 10 to a million."""
+"""Number of values of each category, from 10 to a million."""
 ZIPF = 1.1
-"""Exponent of their popularity."""
+"""Exponent of the popularity of values."""
 HELD_OUT = 0.1
-"""Fraction of the rows that validates, and that tests: the last ones."""
+"""Fraction of the rows in the validation split, and in the test split; both are at the end."""
 _BLOCK = 100_000
 _PAIRS = 6
 _RANK = 4
@@ -27,10 +27,10 @@ _CLICKS = -1.2
 
 
 class Truth:
-    """How clicks come about: numbers, categories and pairs of categories each add to the logit."""
+    """The planted truth: numbers, categories and pairs of categories each add to the logit."""
 
     def __init__(self) -> None:
-        """Draws the truth."""
+        """Draws the planted truth."""
         random = np.random.default_rng(11)
         self.popularity = [np.cumsum(p / p.sum()) for p in (np.arange(1, n + 1.0) ** -ZIPF for n in VALUES)]
         self.slopes = random.normal(0, 0.15, NUMBERS)
@@ -41,7 +41,7 @@ class Truth:
         self.vectors = [random.normal(0, 0.4, (count, _RANK)) for count in VALUES[: 2 * _PAIRS]]
 
     def block(self, start: int, count: int) -> tuple[dict[str, Any], np.ndarray]:
-        """Columns of some rows, categories as numbers, and their logits."""
+        """Columns of some rows, with categories as numbers, and the logits."""
         random = np.random.default_rng([7, start])
         logits = np.full(count, _CLICKS)
         columns: dict[str, Any] = {}
@@ -64,7 +64,7 @@ class Truth:
 
 
 def blocks(rows: int) -> Iterator[tuple[pa.Table, np.ndarray]]:
-    """Rows in the form of the file: a label, the time, counts with missing values, hexadecimal tokens; and logits."""
+    """Rows as in the file (a label, the time, counts with missing values, hexadecimal tokens), and their logits."""
     truth = Truth()
     tokens = [
         pa.array([f"{(value * 2_654_435_761 + place) % 2**32:08x}" for value in range(count)])
@@ -83,7 +83,7 @@ def blocks(rows: int) -> Iterator[tuple[pa.Table, np.ndarray]]:
 
 
 def write(folder: Path, rows: int) -> Path:
-    """Writes `log.csv` and `truth.json` with the best possible AUC of the test rows, unless they are there."""
+    """Writes `log.csv`, and `truth.json` with the best possible AUC of the test rows, unless both exist."""
     file, told = folder / "log.csv", folder / "truth.json"
     if told.exists() and json.loads(told.read_text())["rows"] == rows:
         return file
@@ -105,7 +105,7 @@ def write(folder: Path, rows: int) -> Path:
 
 
 def auc(labels: np.ndarray, scores: np.ndarray) -> float:
-    """The area under the ROC curve: the share of pairs in the right order, equal ones by half (Mann and Whitney)."""
+    """The area under the ROC curve: the share of pairs in the right order; a tie counts half (Mann and Whitney)."""
     different, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
     del different
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]

@@ -1,13 +1,13 @@
-"""The click log in Keras, as its users write it: tf.data from the CSV file, StringLookup, Normalization, Embedding.
+"""The click log in Keras as its users write it: tf.data on the CSV file, StringLookup, Normalization, Embedding.
 
     python -m bench.clicks_in_keras LOG ROWS JSON
 
-JSON: optimizer, rate, batch, dim, hidden, limit (training rows; null: all), test, adapt. Prints one line of JSON.
-Counts become log1p, and have an indicator of missing values. The normalization and the lookups are adapted to the
-training rows in one of two ways:
+JSON has the keys optimizer, rate, batch, dim, hidden, limit (training rows; null: all), test and adapt. The script
+prints one line of JSON. It transforms counts by log1p, and adds an indicator of missing values. The normalization and
+the lookups are adapted to the training rows in one of two ways:
 
-- `each layer`: `layer.adapt(dataset.map(...))` for each, as Keras' guides have it; one pass over the rows per layer.
-- `one pass`: all together in a loop written by hand, of `update_state` and `finalize_state`.
+- `each layer`: `layer.adapt(dataset.map(...))` for each layer, as in Keras' guides: one pass over the rows per layer.
+- `one pass`: a hand-written loop with `update_state` and `finalize_state` adapts all layers together.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def dataset(file: str, first: int, last: int, batch: int) -> tf.data.Dataset:
 
 
 def model(normalization: Any, lookups: list[Any], dim: int, hidden: list[int]) -> keras.Model:
-    """Embeddings of all categories beside the numbers, through hidden layers."""
+    """Concatenates the embeddings of all categories and the numbers, and adds hidden layers."""
     numbers = keras.Input((NUMBERS,), name="numbers")
     missing = keras.Input((NUMBERS,), name="missing")
     ids = [keras.Input((), dtype="int64", name=f"C{n}") for n in range(CATEGORIES)]
@@ -65,7 +65,7 @@ def model(normalization: Any, lookups: list[Any], dim: int, hidden: list[int]) -
 
 
 def each_adapted(train: tf.data.Dataset, rows: int) -> tuple[Any, list[Any]]:
-    """The normalization and the lookups, each adapted by its `adapt`."""
+    """The normalization and the lookups, each adapted by its own `adapt`."""
     del rows
     normalization = keras.layers.Normalization()
     normalization.adapt(train.map(lambda inputs, labels: inputs["numbers"]))
@@ -76,7 +76,7 @@ def each_adapted(train: tf.data.Dataset, rows: int) -> tuple[Any, list[Any]]:
 
 
 def adapted_in_one_pass(train: tf.data.Dataset, rows: int) -> tuple[Any, list[Any]]:
-    """The same by hand, of so many rows that are read once."""
+    """The same layers, adapted by hand in one pass over so many rows."""
     lookups = [keras.layers.StringLookup() for _ in range(CATEGORIES)]
     total, squares = np.zeros(NUMBERS), np.zeros(NUMBERS)
     for inputs, _ in train:

@@ -1,14 +1,14 @@
-"""Several workers on this machine against one process: time of a step, and bytes that workers exchange.
+"""Several workers on this machine compared with one process: time of a step, and bytes that workers exchange.
 
     python -m bench.cluster [--quick] [--models NAME…] [--workers N] [--json FILE]
 
-Each model trains with `strategy=cpu` and two threads, and with workers of one thread each, in turn, in several rounds.
-Ratios of a step's time are taken within a round, and their median is reported. There is no network between workers on
-one machine, so this is what sharing costs by itself.
+Each model trains with `strategy=cpu` and two threads, and with workers of one thread each, in turn, for several
+rounds. Ratios of step times are taken within a round, and their median is reported. Workers on one machine have no
+network between them, so the figure is the cost of sharing alone.
 
-Bytes are those of the loopback device, in a network namespace of its own where the system lets this user make one. Two
-runs of different length are compared, so that what a start sends is left out. The formula is that of
-docs/multi_worker.md, with the rooms that the run has recorded.
+Bytes are counted on the loopback device, in a separate network namespace if this user may create one. Two runs of
+different length are compared, so that the bytes of the start cancel. The formula is the one in docs/multi_worker.md,
+with the room that the run has recorded.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ CASES = {
         "train.batch_size=1024",
     ),
 }
-"""Settings by model: wide rows, wide layers, many negatives."""
+"""Settings of each model: wide rows, wide layers, many negatives."""
 _DATA: dict[str, Callable[[Path], Path]] = {
     "two_tower": lambda folder: planted_items.write(folder / "data.csv", users=5_000, items=50_000),
     "complex": lambda folder: planted_graph.write_graph(folder / "data", held_out=100),
 }
-"""Writes data into a folder, and returns its path; the clicks of other models are drawn in memory."""
+"""Writes data into a folder, and returns its path. The other models draw their clicks in memory."""
 STEPS, LONGER, ROUNDS = 100, 200, 3
 _OUTPUT = ("output.plots=false", "output.tensorboard=false", "output.baselines=false", "output.digests=false")
 _COUNTING = """ip link set lo up || exit 1
@@ -66,12 +66,12 @@ for worker in $(seq $((workers - 1))); do EMBEXP_WORKER=$worker "$@" > /dev/null
 EMBEXP_WORKER=0 "$@"; status=$?; wait
 grep lo: /proc/net/dev; exit $status"""
 _PORT = 7000
-"""The first port of workers that are counted, in their own namespace."""
+"""The first port of the workers whose bytes are counted, in their own namespace."""
 _ALONE = ("unshare", "--net", "sh", "-c", _COUNTING, "-")
 
 
 def settings_of(name: str, folder: Path, steps: int) -> list[str]:
-    """Of a run of so many steps, which writes into a folder, and writes its data there if they are not."""
+    """Settings of a run of so many steps in a folder. Writes the data there if they do not exist."""
     length = [f"train.steps={steps}", "train.epochs=null", f"train.evaluate_every={steps}"]
     data = [f"data.path={_data(name, folder)}"] if name in _DATA else []
     return [*CASES[name], *data, *length, f"output.cache={folder / 'cache'}", "checkpoint.save=end", *_OUTPUT]
@@ -83,7 +83,7 @@ def _data(name: str, folder: Path) -> Path:
 
 
 def of_strategy(workers: int) -> list[str]:
-    """The settings of `strategy=cpu` for one worker, and of so many others."""
+    """The settings of `strategy=cpu` for one worker, or of `strategy=multi_worker` for more."""
     if workers == 1:
         return ["strategy=cpu", "strategy.intra_op_threads=2"]
     threads = ["strategy.intra_op_threads=1", "strategy.inter_op_threads=4"]
@@ -91,10 +91,10 @@ def of_strategy(workers: int) -> list[str]:
 
 
 def run(settings: Sequence[str], directory: Path, *, counted: int = 0) -> tuple[dict[str, Any], int]:
-    """The summary of a run, and the bytes on its loopback device; 0 if they are not counted.
+    """Trains a run; returns its summary, and the bytes on its loopback device or 0.
 
     Args:
-        counted: the number of workers whose bytes are counted.
+        counted: the number of workers whose bytes are counted; 0: none.
     """
     shutil.rmtree(directory, ignore_errors=True)
     command = [sys.executable, "-m", "embexp", "run", *settings, f"hydra.run.dir={directory}"]
@@ -110,7 +110,7 @@ def run(settings: Sequence[str], directory: Path, *, counted: int = 0) -> tuple[
 
 
 def countable() -> bool:
-    """Whether this user may make a network namespace."""
+    """Whether this user may create a network namespace."""
     probe = (
         subprocess.run([*_ALONE, "1", "true"], capture_output=True, check=False) if shutil.which("unshare") else None
     )
@@ -118,10 +118,10 @@ def countable() -> bool:
 
 
 def formula(summary: Mapping[str, Any], dense: int) -> float:
-    """Bytes of a step of all workers, with the parts that the run has had at its end.
+    """Bytes that all workers send in a step, given the sizes of the parts at the end of the run.
 
     Args:
-        dense: numbers of the dense part.
+        dense: the number of trained values in the dense part.
     """
     shared = summary["cluster"]
     workers, heads = shared["workers"], 4 * len(shared["rooms"])
@@ -129,7 +129,7 @@ def formula(summary: Mapping[str, Any], dense: int) -> float:
 
 
 def bytes_of_a_part(summary: Mapping[str, Any]) -> int:
-    """Ids, rows and gradients that a worker sends to another in a step; frozen rows have no gradients."""
+    """Bytes of the ids, rows and gradients that a worker sends to another in a step. Frozen rows have no gradients."""
     tables, frozen = summary["tables"], summary["freeze"]
     return sum(
         room * (4 + 4 * tables[name]["dim"] * (1 if frozen[name]["trainable_rows"] == 0 else 2))
@@ -138,7 +138,7 @@ def bytes_of_a_part(summary: Mapping[str, Any]) -> int:
 
 
 def dense_numbers(directory: Path) -> int:
-    """Trained numbers of the dense part, as in the final checkpoint of a run."""
+    """The number of trained values in the dense part, from the final checkpoint of a run."""
     stored = read_index(index_of(directory / "checkpoints" / "final" / "checkpoint"))
     shapes = [entry.shape for key, entry in stored.items() if key.startswith("optimizer/_trainable_variables/")]
     return sum(math.prod(shape) for shape in shapes)
@@ -173,7 +173,7 @@ def measured(name: str, folder: Path, workers: int, rounds: int, *, bytes_too: b
 
 
 def main(argv: list[str]) -> int:
-    """Prints a line for each case; returns 0."""
+    """Measures, and prints a line for each case; returns 0."""
     parser = harness.parser("cluster", __doc__, quick="one round", repetitions="rounds")
     parser.add_argument("--models", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--workers", type=int, default=2)
@@ -197,7 +197,7 @@ def line(name: str, found: Mapping[str, Any], workers: int) -> str:
     if "bytes" in found:
         share = found["bytes"] / found["formula"]
         text += (
-            f"; {found['bytes']:,.0f} bytes a step, {share:.3f} x the formula, padding {found['padding']:.0%} of ids"
+            f"; {found['bytes']:,.0f} bytes per step, {share:.3f} x the formula, padding {found['padding']:.0%} of ids"
         )
     return text
 

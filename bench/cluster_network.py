@@ -1,14 +1,15 @@
-"""Workers on a network of a given rate and latency against docs/scale.md: time of a step, and a link that goes down.
+"""Workers on a network with a rate and latency: time of a step, compared with docs/scale.md, and a broken link.
 
     python -m bench.cluster_network [--quick] [--models NAME…] [--workers N] [--megabits N] [--milliseconds N]
 
-Needs a Linux user who may make network namespaces (root). Each worker has a namespace with a TUN device of its own, and
-one process carries packets between the devices: each leaves its sender, and enters its receiver, at the rate of a line
-with both directions apart, and arrives after the latency. Workers share the machine's cores, so what a step computes is
-measured on the loopback device, with as many workers; the formula adds what the network takes at least.
+This needs a Linux user who may create network namespaces (root). Each worker has a namespace with its own TUN device.
+One process carries packets between the devices. A packet leaves its sender and enters its receiver at the rate of a
+line with separate directions, and arrives after the latency. Because the workers share the machine's cores, the time to
+compute a step is measured on the loopback device, with as many workers. The formula adds the least time that the
+network takes.
 
-Then the last worker's device is taken down in the middle of a run: how long until every process has ended, and whether
-the message names the worker.
+Then the last worker's device is taken down in the middle of a run. The benchmark measures how long it takes until every
+process has ended, and checks that the message names the worker.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from bench.cluster import bytes_of_a_part, dense_numbers, of_strategy, run, sett
 
 _TUNSETIFF, _TUN, _NO_HEADER = 0x400454CA, 0x0001, 0x1000  # linux/if_tun.h
 _MTU = 65_000
-"""Bytes of a packet: a process of Python can carry a gigabit a second of such, but not of 1,500."""
+"""Bytes per packet. With packets of this size a Python process can carry a gigabit per second; with 1,500 it can't."""
 _MODELS = ("mlp", "dlrm")
 STEPS, TOLERANCE, DEADLINE = 60, 0.3, 15.0
 
@@ -47,15 +48,15 @@ class Network:
     """Network namespaces, one for each worker.
 
     Attributes:
-        addresses: of the workers, `host:port`.
-        names: of the namespaces.
+        addresses: addresses of the workers, `host:port`.
+        names: names of the namespaces.
     """
 
     def __init__(self, workers: int, rate: float, latency: float) -> None:
-        """Makes them.
+        """Creates the namespaces and their devices.
 
         Args:
-            rate: bytes a second of each line, in each direction.
+            rate: bytes per second of each line, in each direction.
             latency: seconds from one worker to another.
         """
         self.addresses = [f"10.213.0.{number + 1}:2222" for number in range(workers)]
@@ -83,7 +84,7 @@ class Network:
                 os.close(device)
 
     def inside(self, worker: int) -> list[str]:
-        """What runs a command as this worker."""
+        """The words in front of a command that run it as this worker."""
         return ["ip", "netns", "exec", self.names[worker], "env", f"EMBEXP_WORKER={worker}"]
 
     def cut(self, worker: int) -> None:
@@ -91,7 +92,7 @@ class Network:
         _ip("-n", self.names[worker], "link", "set", f"t{worker}", "down")
 
     def close(self) -> None:
-        """Removes all of them."""
+        """Removes all namespaces."""
         self._carrier.kill()
         self._carrier.wait()
         self._remove()
@@ -106,14 +107,14 @@ def _ip(*words: str) -> None:
 
 
 def _tun(name: str) -> int:
-    """Makes a TUN device, and returns its descriptor."""
+    """Creates a TUN device, and returns its file descriptor."""
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _TUN | _NO_HEADER))
     return device
 
 
 def _carry(devices: Sequence[int], rate: float, latency: float) -> None:
-    """Reads packets of IPv4 from devices, and writes each to that of its destination, in time."""
+    """Reads IPv4 packets from devices, and writes each to the device of its destination at the right time."""
     leaves, enters = [0.0] * len(devices), [0.0] * len(devices)
     under_way: list[tuple[float, int, int, bytes]] = []
     number = 0
@@ -125,10 +126,10 @@ def _carry(devices: Sequence[int], rate: float, latency: float) -> None:
             try:
                 packet = os.read(device, 1 << 17)
             except OSError:
-                continue  # it is down
+                continue  # the device is down
             sender, receiver = devices.index(device), packet[19] - 1
             if packet[0] >> 4 != 4 or not 0 <= receiver < len(devices):
-                continue  # what IPv6 announces
+                continue  # an announcement of IPv6
             begins = max(now, leaves[sender])
             leaves[sender] = begins + len(packet) / rate
             enters[receiver] = max(begins, enters[receiver]) + len(packet) / rate
@@ -142,7 +143,7 @@ def _carry(devices: Sequence[int], rate: float, latency: float) -> None:
 
 @contextlib.contextmanager
 def workers_of(network: Network, settings: Sequence[str], directory: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """A run whose workers are in the namespaces; their output is in files next to the run's folder."""
+    """A run whose workers are in the namespaces. Their output goes to files next to the run's folder."""
     shutil.rmtree(directory, ignore_errors=True)
     count = len(network.addresses)
     strategy = [*of_strategy(count), f"strategy.addresses=[{','.join(network.addresses)}]"]
@@ -166,7 +167,7 @@ def _log(directory: Path, worker: int) -> Path:
 
 
 def network_seconds(summary: Mapping[str, Any], dense: int, rate: float, latency: float) -> float:
-    """What the network adds to a step at least, by docs/scale.md, with the rooms that the run has recorded."""
+    """Least time that the network adds to a step, by docs/scale.md, with the room that the run has recorded."""
     workers = summary["cluster"]["workers"]
     ring = 2 * (workers - 1) * (latency + 4 * dense / (workers * rate))
     return float(3 * latency + (workers - 1) * bytes_of_a_part(summary) / rate + ring)
@@ -182,7 +183,7 @@ def step_of(network: Network, settings: Sequence[str], directory: Path) -> dict[
 
 
 def cut_off(network: Network, settings: Sequence[str], directory: Path) -> tuple[float, str]:
-    """Seconds from when the last worker's device goes down until all have ended, and what worker 0 says of it."""
+    """Seconds from when the last worker's device goes down until all workers end, and the message of worker 0."""
     with workers_of(network, settings, directory) as running:
         until = time.monotonic() + 120
         while not re.search(r"step \d+ of", _log(directory, 0).read_text()):
@@ -199,12 +200,12 @@ def cut_off(network: Network, settings: Sequence[str], directory: Path) -> tuple
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met, else 1."""
+    """Measures and prints; returns 0 if every target is met, else 1."""
     parser = harness.parser("cluster_network", __doc__, quick="one round of one model", repetitions="rounds (3)")
     parser.add_argument("--models", nargs="+", choices=list(_MODELS))
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--megabits", type=float, default=1000.0, help="a second, of each worker's line (1000)")
-    parser.add_argument("--milliseconds", type=float, default=1.0, help="from one worker to another (1)")
+    parser.add_argument("--megabits", type=float, default=1000.0, help="per second, of each worker's line (1000)")
+    parser.add_argument("--milliseconds", type=float, default=1.0, help="latency from one worker to another (1)")
     parser.add_argument("--carry", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.carry:
@@ -227,12 +228,12 @@ def main(argv: list[str]) -> int:
                 computed, measured = (each["throughput"]["step_ms_median"] for each in (alone, shared))
                 added = 1e3 * network_seconds(shared, dense_numbers(where / "shared"), rate, latency)
                 ratios.append(measured / (computed + added))
-                print(f"{name:8} {computed:.1f} ms here, {added:.1f} more by the formula: {measured:.1f} ms measured")
+                print(f"{name:8} {computed:.1f} ms here + {added:.1f} ms by the formula; measured: {measured:.1f} ms")
             ratio = statistics.median(ratios)
             took, said = cut_off(net, settings_of(name, where, 100 * STEPS), where / "cut")
         found[name] = {"ratios": ratios, "ended_after_seconds": took, "said": said}
         missed |= abs(ratio - 1) > TOLERANCE or took > DEADLINE or f"worker {options.workers - 1}" not in said
-        print(f"{name:8} {ratio:.2f} x the formula; a line down: all ended after {took:.1f} s: {said}", flush=True)
+        print(f"{name:8} {ratio:.2f} x the formula; with a line down, all ended after {took:.1f} s: {said}", flush=True)
     harness.save(options, described, cases=found)
     return 1 if missed else 0
 

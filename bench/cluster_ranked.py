@@ -1,10 +1,10 @@
-"""Evaluations that rank a large table over several workers: memory that each worker adds.
+"""Evaluations in which several workers rank a large table: the memory that each worker adds.
 
     python -m bench.cluster_ranked [--quick] [--workers N] [--rows N] [--dim N] [--cases NAME…] [--json FILE]
 
-A graph with so many entities, or interactions with so many items, trains a few steps and is evaluated. The anonymous
-memory of each process (RssAnon) is sampled; its peak is compared with that of a run whose rows have one number, and
-with the bytes of the rows and slots that a worker has of the ranked table.
+A model of a graph with so many entities, or of interactions with so many items, is trained for a few steps and
+evaluated. The anonymous memory of each process (RssAnon) is sampled. The peak of a run whose rows have one number is
+subtracted. The rest is compared with the bytes of the rows and slots of the ranked table that a worker has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHORT = (
 
 
 def graph(folder: Path, entities: int) -> list[str]:
-    """Writes triples in which each entity occurs, and returns the settings that train on them."""
+    """Writes triples in which every entity occurs, and returns the settings to train on them."""
     folder.mkdir()
     ends = np.random.default_rng(0).permutation(entities // 2 * 2).reshape(-1, 2)
     for name, some in (("train", ends), ("valid", ends[:1, ::-1]), ("test", ends[:_QUERIES, ::-1])):
@@ -40,13 +40,13 @@ def graph(folder: Path, entities: int) -> list[str]:
 
 
 def interactions(folder: Path, items: int) -> list[str]:
-    """The same of users and items."""
+    """The same for users and items."""
     folder.mkdir()
     order = np.random.default_rng(0).permutation(items)
     with (folder / "log.csv").open("w") as file:
         file.write("user,item,time\n")
         file.writelines(f"u{place // _ITEMS_OF_USER},i{item},{place}\n" for place, item in enumerate(order.tolist()))
-        # So that what is held out is in the training split, too.
+        # So that held-out items are in the training split, too.
         file.writelines(
             f"u{place // 2},i{item},{items + place}\n" for place, item in enumerate(order[:_QUERIES].tolist())
         )
@@ -55,16 +55,16 @@ def interactions(folder: Path, items: int) -> list[str]:
 
 
 CASES = {"graph": (graph, "entity"), "items": (interactions, "user")}
-"""By name what writes the data, and the table whose dim is that of the ranked one."""
+"""By name: a function that writes the data, and the table whose dim the ranked table has."""
 
 
 def measured(name: str, folder: Path, rows: int, dim: int, workers: int) -> dict[str, Any]:
-    """Figures of one case; added memory as shares of the rows and slots of a worker."""
+    """Figures of one case. Added memory is relative to the rows and slots of a worker."""
     write, table = CASES[name]
     settings, found = write(folder / "data", rows), {}
     for kind, of_dim in (("narrow", 2), ("wide", dim)):
         command = [sys.executable, "-m", "embexp", "run", *settings, *_SHORT, f"strategy.workers={workers}"]
-        # Those of other tables follow.
+        # The dims of other tables follow it.
         command += [f"output.cache={folder / 'cache'}", f"tables.{table}.dim={of_dim}"]
         found[kind] = watched(command, folder / kind)
     share = 2 * 4 * rows * (dim - 2) / workers
@@ -85,7 +85,7 @@ def line(name: str, found: Mapping[str, Any]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Prints a line for each case; returns 0."""
+    """Measures, and prints a line for each case; returns 0."""
     parser = harness.parser("cluster_ranked", __doc__, quick="a tenth of the rows", repetitions="ignored")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rows", type=int, default=200_000)

@@ -1,12 +1,12 @@
-"""A large pretrained table over several workers: memory that each adds, and seconds to fill, save and restore it.
+"""A large pretrained table on several workers: memory that each adds, and seconds to fill, save and restore it.
 
     python -m bench.cluster_table [--quick] [--workers N] [--rows N] [--dim N] [--json FILE]
 
-Runs of one process and of workers fill a table from a `.npy` file, train a few steps, and save; then others restore
-that. The anonymous memory of each process (RssAnon) is sampled; the peak is compared with that of a run whose rows have
-one number, and with the bytes of the rows and slots that the process has: all, or a share. It is the same number of
-rows, so their vocabulary and masks are in both. Seconds are those from the first file of the final checkpoint until it
-has its name, and what the summary says of initialization.
+A run of one process and a run of several workers fill a table from a `.npy` file, train a few steps, and save. Other
+runs then restore the checkpoint. The anonymous memory of each process (RssAnon) is sampled. The peak of a run whose
+rows have one number is subtracted; it has the same number of rows, and so the same vocabulary and masks. The rest is
+compared with the bytes of the rows and slots of the process: all of them, or its share. A save is timed from the first
+file of the final checkpoint until the checkpoint has its name. The time of initialization comes from the summary.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write_matrix(path: Path, rows: int, dim: int) -> None:
 
 
 def workers_of(process: int) -> list[int]:
-    """A process and the workers that it has started, in their order."""
+    """A process and the workers that it has started, in order."""
     try:
         found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
@@ -63,7 +63,7 @@ def _command(process: str) -> bytes:
 
 
 def watched(command: Sequence[str], directory: Path) -> dict[str, Any]:
-    """The peak of each process of a run in bytes, and the seconds that filling and saving took."""
+    """The peak memory of each process of a run in bytes, and the seconds to fill and to save."""
     peaks: dict[int, int] = {}
     began = ended = 0.0
     checkpoints = directory / "checkpoints"
@@ -85,13 +85,13 @@ def watched(command: Sequence[str], directory: Path) -> dict[str, Any]:
 
 
 def measured(folder: Path, rows: int, dim: int, workers: int) -> dict[str, Any]:
-    """Figures of one process or of workers; added memory as shares of the rows and slots of a process."""
+    """Figures of one process or of workers. Added memory is relative to the rows and slots of a process."""
     strategy = ["strategy=multi_worker", f"strategy.workers={workers}"] if workers > 1 else ["strategy=cpu"]
     found = {}
     for name, of_dim in (("narrow", 1), ("wide", dim), ("restored", dim)):
         matrix = folder / f"rows_{of_dim}.npy"
         if not matrix.exists():
-            write_matrix(matrix, rows + 1, of_dim)  # and that of unknown tokens
+            write_matrix(matrix, rows + 1, of_dim)  # and the row of unknown tokens
         command = [sys.executable, "-m", "embexp", *harness.experiment(folder, of_dim), *_SETTINGS, *strategy]
         command += [f"data.path={folder / 'log.parquet'}", f"tables.user.pretrained.path={matrix}"]
         if name == "restored":
@@ -106,7 +106,7 @@ def measured(folder: Path, rows: int, dim: int, workers: int) -> dict[str, Any]:
 
 
 def line(found: Mapping[str, Any]) -> str:
-    """The figures of one number of workers as text."""
+    """The figures for a number of workers as text."""
     wide, restored = found["wide"], found["restored"]
     added, again = (", ".join(f"{each:.2f}" for each in of["shares"]) for of in (wide, restored))
     return (
@@ -116,7 +116,7 @@ def line(found: Mapping[str, Any]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Prints a line for one process and one for workers; returns 0."""
+    """Measures, and prints a line for one process and a line for workers; returns 0."""
     parser = harness.parser("cluster_table", __doc__, quick="a tenth of the rows", repetitions="ignored")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--rows", type=int, default=250_000)

@@ -1,10 +1,10 @@
-"""How often `embexp compare` finds a difference where there is none: target 5%, within 1.5 points.
+"""How often `embexp compare` finds a difference where there is none: the target is 5% ± 1.5 points.
 
     python -m bench.compare [--quick] [--json FILE]
 
-The two models of a pair are drawn alike, so every p below 0.05 is a false positive. McNemar's exact p can only take
-some values, so it is below 0.05 a little less often. With seeds, the variances of seeds and of examples are added,
-which is on the safe side (see `embexp.training.significance`): there, the target is at most 6.5%.
+The two models of a pair come from the same distribution, so every p below 0.05 is a false positive. McNemar's exact p
+can only take some values, so it is below 0.05 a little less often. With seeds, the variances of seeds and of examples
+are added. That is conservative (see `embexp.training.significance`), so the target there is at most 6.5%.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ LISTS = ("experiment=recommendation", "data.timestamp=time")
 
 
 def measured(metrics: dict[str, float], found: Intervals) -> Measured:
-    """What an evaluation gives, inside `intervals.drawn_later`."""
+    """The result of an evaluation, inside `intervals.drawn_later`."""
     [drawn] = found.drawn
     return Measured(metrics, (intervals.resampled(drawn, 0),), drawn.outcomes)
 
 
 def clicks(random: np.random.Generator, spec: RunSpec, runs: int) -> list[Measured]:
-    """Logits that are the truth with noise; the runs of each half have a part of it in common, as those of a model."""
+    """Logits that are the truth plus noise. The runs of each half share a part of the noise, like runs of one model."""
     truth = random.normal(size=EXAMPLES)
     labels = (random.random(EXAMPLES) < 1 / (1 + np.exp(-truth))).astype(np.float64)
     noise, measures, found = random.normal(size=(2, EXAMPLES)), Measures(spec.listed_metrics), []
@@ -50,7 +50,7 @@ def clicks(random: np.random.Generator, spec: RunSpec, runs: int) -> list[Measur
 
 
 def lists(random: np.random.Generator, spec: RunSpec, runs: int) -> list[Measured]:
-    """NDCG of users with one held-out item, whose places are spread as widely as in real lists."""
+    """NDCG of users with one held-out item, whose ranks vary as widely as in real lists."""
     usual, found = random.exponential(2.5, USERS), []
     for _ in range(runs):
         places = np.ceil(np.exp(usual + random.normal(size=USERS) * 0.5))
@@ -70,7 +70,7 @@ def composed(overrides: Sequence[str]) -> RunSpec:
 
 
 def shares(pairs: int) -> Iterator[tuple[str, float]]:
-    """The share of false positives by what is tested."""
+    """The share of false positives of each test."""
     cases = (
         ("examples", clicks, CLICKS, ("auc", "accuracy", "log_loss"), 1),
         ("users", lists, LISTS, ("ndcg_at_10",), 1),
@@ -91,7 +91,7 @@ def shares(pairs: int) -> Iterator[tuple[str, float]]:
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met, else 1."""
+    """Measures and prints; returns 0 if every target is met, else 1."""
     options = harness.parser("compare", __doc__, quick=f"{QUICK} pairs, without the target").parse_args(argv)
     described, results, status = harness.introduce_in_a_line(), {}, 0
     for name, share in shares(QUICK if options.quick else PAIRS):

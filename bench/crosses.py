@@ -1,15 +1,15 @@
-"""Models that multiply columns, compared with logistic regression on a click log whose planted truth has crosses.
+"""Models that multiply columns, compared with logistic regression on a click log with planted crosses.
 
     python -m bench.crosses [--quick] [--rows N] [--models a,b] [--folder DIR] [--json FILE]
 
-The log is that of `bench.clicks`: six pairs of its categories add the dot product of two hidden vectors to the logit.
-So its best possible AUC is known. Each model is one `embexp run`, with the optimizers' default learning rates, until
-the validation no longer improves, for `EPOCHS` at most. Logistic regression has one weight for each value of a
-category: tables of dim 1 and a linear layer. The goal is that each other model has a higher AUC on the test rows. It is
-judged with all rows only: most values of a short log are too rare to learn a vector for: of 50,000 rows, logistic
-regression finds more.
+The log is the one of `bench.clicks`: six pairs of its categories add the dot product of two hidden vectors to the
+logit, so its best possible AUC is known. Each model is one `embexp run` with the optimizers' default learning rates. It
+trains until the validation metric no longer improves, for at most `EPOCHS` epochs. Logistic regression has one weight
+for each value of a category: tables of dim 1 and a linear layer. The target is that every other model has a higher AUC
+on the test rows. It is only judged on all rows. In a short log, most values are too rare to learn a vector for them:
+on 50,000 rows, logistic regression is better.
 
-What is done is kept in --json, and not done again. Whole, it takes a quarter of an hour; --quick some minutes.
+Results are kept in --json, and are not measured again. A full run takes a quarter of an hour, and --quick some minutes.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ MODELS = {
     "dlrm": ("model=dlrm", f"model.top=[{_WIDTHS}]"),
     "dlrm_concat": ("model=dlrm_concat", f"model.top=[{_WIDTHS}]"),
 }
-"""Overrides by name."""
+"""Overrides by the name of the model."""
 
 
 def yaml_of(name: str) -> str:
-    """The experiment of `bench.clicks` for any model."""
+    """The experiment of `bench.clicks`, for any model."""
     lines = [line for line in YAML.splitlines(keepends=True) if not line.startswith("model:")]
     return "".join(lines).replace(f"dim: {DIM}", "dim: 1" if name == LINEAR else f"dim: {DIM}")
 
 
 def trained(name: str, log: Path, folder: Path, batch: int) -> dict[str, Any]:
-    """AUC of validation and test, and seconds."""
+    """AUC on the validation and test splits, and seconds."""
     training = (f"train.epochs={EPOCHS}", "train.early_stopping.patience=1")
     return ours(log, folder, batch, yaml_of(name), (*MODELS[name], *training))
 
 
 def main(argv: list[str]) -> int:
-    """Trains, prints, and returns 0 if every model is better than logistic regression, else 1."""
+    """Trains and prints; returns 0 if every model is better than logistic regression, else 1."""
     parser = harness.parser("crosses", __doc__, quick=f"{QUICK_ROWS:,} rows")
     parser.add_argument("--rows", type=int)
     parser.add_argument("--models", help=f"some of {','.join(MODELS)}, separated by commas; {LINEAR} is always one")
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     names = options.models.split(",") if options.models else list(MODELS)
     if unknown := [name for name in names if name not in MODELS]:
-        parser.error(f"no models: {', '.join(unknown)}")
+        parser.error(f"unknown models: {', '.join(unknown)}")
     rows = options.rows or (QUICK_ROWS if options.quick else ROWS)
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.folder or Path(temporary)).absolute()
@@ -87,7 +87,7 @@ def _results(names: dict[str, None], rows: int, folder: Path, kept: Path) -> dic
 def _report(done: dict[str, Any]) -> int:
     for key, value in done["machine"].items():
         print(f"{key:12} {value}")
-    print(f"\n{done['rows']:,} rows; best possible AUC of test: {done['truth']['auc']:.4f}")
+    print(f"\n{done['rows']:,} rows; best possible test AUC: {done['truth']['auc']:.4f}")
     print(f"{'':14}{'validation':>12}{'test':>10}{'seconds':>10}")
     missed, linear = False, done["models"][LINEAR]["test"]
     for name, found in done["models"].items():

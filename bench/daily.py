@@ -1,14 +1,15 @@
-"""A click log of 30 days whose taste drifts, and that has new users and items each day: going on beside training anew.
+"""A click log of 30 days with drifting tastes and new users and items: continued runs compared with new ones.
 
     python -m bench.daily [--quick] [--days N] [--rows N] [--ways all,last] [--folder DIR] [--json FILE]
 
-The log is made by code. A click has the probability sigmoid(bias + user's rate + item's rate + user's taste · item's
-style), whose tastes, styles and rates are normal; styles and rates of items move a little each day. Each day brings
-users and items that nobody has seen, and some of the old ones leave. It is 3,000,000 rows in all.
+The benchmark generates the log. The probability of a click is sigmoid(bias + user's rate + item's rate + user's taste ·
+item's style). Tastes, styles and rates are normal; styles and rates of items change a little each day. Each day, new
+users and items appear, and some old ones leave. In all, there are 3,000,000 rows.
 
-`study=daily` trains on each day and tests on the next: going on from the day before; from nothing on all days so far;
-from nothing on the last day. Each run is one epoch, with the default learning rates. Times are those of whole runs,
-from reading the file to the last evaluation. Next to other work they are longer, and their ratio says little.
+`study=daily` trains on each day and tests on the next. One run continues from the day before, one starts from nothing
+on all days so far, and one starts from nothing on the last day. Each run is one epoch with the default learning rates.
+Times are those of whole runs, from reading the file to the last evaluation. If the machine does other work, they are
+longer, and their ratio says little.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from bench import harness
 
 DAYS, ROWS = 30, 3_000_000
 USERS, ITEMS, NEW = 20_000, 8_000, 0.03
-"""People and things of the first day, and the share of each that is new every day; as many leave."""
+"""Users and items on the first day, and the share of each that is new every day. As many leave."""
 DIM, DRIFT = 6, 0.12
 SLOWEST, WORSE = 1.2, 0.001
-"""The goals: a link's time by that of training on the new day alone; and how much less AUC than all days give."""
+"""Targets: a continued run's time relative to training on the new day alone, and its loss of AUC against all days."""
 YAML = """\
 # @package _global_
 # Clicks of users on items, day by day.
@@ -60,7 +61,7 @@ output: {plots: false, tensorboard: false, baselines: false, digests: false}
 
 
 def write_log(folder: Path, days: int, rows: int, seed: int = 0) -> list[Path]:
-    """A Parquet file for each day; the same arguments give the same bytes."""
+    """Writes a Parquet file for each day. The same arguments give the same bytes."""
     random = np.random.default_rng(seed)
     users, items = np.arange(USERS), np.arange(ITEMS)
     most = (int(USERS * (1 + NEW * days)) + 1, int(ITEMS * (1 + NEW * days)) + 1)
@@ -90,19 +91,19 @@ def write_log(folder: Path, days: int, rows: int, seed: int = 0) -> list[Path]:
 
 
 def _renewed(known: np.ndarray, start: int, random: np.random.Generator) -> np.ndarray:
-    """Those of the next day: some leave, and as many come who were never there."""
+    """The users or items of the next day: some leave, and as many new ones come."""
     new = int(start * NEW)
     stay = np.sort(random.choice(len(known), len(known) - new, replace=False))
     return np.concatenate([known[stay], known.max() + 1 + np.arange(new)])
 
 
 def main() -> None:
-    """Runs the study, and prints AUC and seconds by way."""
+    """Runs the study, and prints AUC and seconds for each way of training."""
     parser = harness.parser("daily", __doc__, quick="4 days of 20,000 rows")
     parser.add_argument("--days", type=int, default=DAYS)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--ways", default="all,last")
-    parser.add_argument("--folder", type=Path, help="keep the log and the runs here")
+    parser.add_argument("--folder", type=Path, help="folder that keeps the log and the runs")
     options = parser.parse_args()
     days, rows = (4, 80_000) if options.quick else (options.days, options.rows)
     described = harness.introduce()
@@ -131,7 +132,7 @@ def study(folder: Path, days: int, rows: int, ways: str) -> dict[str, Any]:
 
 
 def figures(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """By way: means of AUC and log loss of the next day, from the third on, and the median seconds of a run."""
+    """For each way: mean AUC and log loss on the next day, from the third day on, and median seconds of a run."""
     means, seconds = summary["metrics"]["test"], dict[str, dict[int, float]]()
     for name, each in summary["runs"].items():
         way, _, number = name.partition("-")
@@ -152,7 +153,7 @@ def figures(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def goals(found: dict[str, dict[str, float]]) -> Iterator[tuple[str, float, str, bool]]:
-    """Each goal: its name, the value, the bound, and whether it is met."""
+    """Each target: its name, the value, the bound, and whether it is met."""
     own = found["continued"]
     if "of_last" in own:
         yield "seconds, continued / last", own["of_last"], f"<= {SLOWEST}", own["of_last"] <= SLOWEST

@@ -1,11 +1,11 @@
-"""Every shipped experiment at its defaults, on data with a planted truth that no default was chosen on.
+"""Every shipped experiment with its defaults, on data with a planted truth. No default was chosen on these data.
 
     python -m bench.defaults [NAME…] [--json FILE]
 
-NAME is a part of the name of a data set, such as `clicks`; without one, all are trained, which takes some minutes. The
-table has the task's metric on the validation and the test split beside that of the baseline (a constant prediction, or
-popularity for recommendations), and the seconds of the run with its start. `experiment=initialization` has no split to
-evaluate on, and `new_entities` trains the models of `knowledge_graph`.
+NAME is a part of the name of a data set, such as `clicks`. Without a NAME, all are trained, which takes some minutes.
+The table has the task's metric on the validation and test splits, next to the baseline (a constant prediction, or
+popularity for recommendations), and the seconds of the run including its start. Two experiments are left out:
+`initialization` has no split to evaluate on, and `new_entities` trains the models of `knowledge_graph`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ QUIET = (
 
 
 def measured(name: str, folder: Path) -> dict[str, Any]:
-    """Trains one experiment on a data set that is made in an empty folder."""
+    """Trains one experiment on a data set that is generated in an empty folder."""
     import embexp
     from embexp.runs import run as single
 

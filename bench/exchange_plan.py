@@ -1,17 +1,17 @@
-"""What workers would exchange, for up to 1,024 of them, from recorded or drawn ids; nothing is sent.
+"""What up to 1,024 workers would exchange, computed from recorded or drawn ids. Nothing is sent.
 
     python -m bench.exchange_plan [--quick] [--rows V] [--dim D] [--batch B] [--exponent A] [--ids FILE] [--block N]
 
-Ids are those of a `.npy` file, int [steps, B], or drawn by Zipf's law from a vocabulary that is sorted by counts. For
-each number of workers W, each step is planned as `embexp.strategies.cluster.exchange` does it: the batch is divided,
-each worker looks up its distinct ids once, and the parts grow together. Bytes are those of docs/multi_worker.md.
+Ids come from a `.npy` file, int [steps, B], or are drawn by Zipf's law from a vocabulary sorted by counts. For each
+number of workers W, each step is planned as in `embexp.strategies.cluster.exchange`: the batch is divided, each worker
+looks up its distinct ids once, and all parts grow together. Bytes follow the formula in docs/multi_worker.md.
 
 | column | meaning |
 |---|---|
-| distinct | distinct ids of a worker in a step, the mean |
-| room | ids that a part has room for, after the last step |
-| imbalance | the most rows that an owner is asked for in a step, by the mean of all owners; the mean over the steps |
-| padding | share of what is sent that is padding |
+| distinct | mean number of distinct ids of a worker in a step |
+| room | number of ids that fit into a part after the last step |
+| imbalance | the most rows that an owner is asked for, relative to the mean of all owners; mean over the steps |
+| padding | share of padding in what is sent |
 | enlarged | how often the parts grew |
 | MB | bytes that a worker sends in a step, in millions |
 """
@@ -29,12 +29,12 @@ from embexp.strategies.cluster.partition import Partition
 
 WORKERS = (2, 4, 8, 16, 64, 256, 1024)
 _LEAST = 8
-"""As in `embexp.strategies.cluster.exchange`."""
+"""The same as in `embexp.strategies.cluster.exchange`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The exchange of some steps; see the table above."""
+    """The exchange of some steps; the docstring of the module explains the columns."""
 
     distinct: float
     room: int
@@ -45,11 +45,11 @@ class Plan:
 
 
 def plan(ids: np.ndarray, partition: Partition, dim: int) -> Plan:
-    """Plans the exchange of the rows of one table that moves.
+    """Plans the exchange of the rows of one trainable table.
 
     Args:
-        ids: int64 [steps, B], of whole batches.
-        dim: numbers in a row.
+        ids: ids of whole batches, int64 [steps, B].
+        dim: dimension of a row.
     """
     workers, room, enlarged = partition.workers, _LEAST, 0
     counts, imbalances, rooms = [], [], []
@@ -75,7 +75,7 @@ def plan(ids: np.ndarray, partition: Partition, dim: int) -> Plan:
 
 
 def zipf(rows: int, exponent: float, shape: tuple[int, int]) -> np.ndarray:
-    """Ids of which the k-th most frequent one is k - 1, int64 of a shape, with p ~ k^-exponent."""
+    """Draws ids of a shape, int64, with p ~ k^-exponent for the k-th most frequent id, which is k - 1."""
     shares = np.arange(1, rows + 1, dtype=np.float64) ** -exponent
     bounds = np.cumsum(shares / shares.sum())
     drawn = np.searchsorted(bounds, np.random.default_rng(11).random(shape))
@@ -83,7 +83,7 @@ def zipf(rows: int, exponent: float, shape: tuple[int, int]) -> np.ndarray:
 
 
 def main(argv: list[str]) -> int:
-    """Prints a table; returns 0."""
+    """Plans, and prints a table; returns 0."""
     parser = harness.parser("exchange_plan", __doc__, quick="fewer steps")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--dim", type=int, default=64)

@@ -1,12 +1,12 @@
-"""The figures that pages quote: each is in `docs/figures.json`, once for a kind of processor, with where it is from.
+"""The figures that pages quote. `docs/figures.json` has each once per kind of processor, with its origin.
 
-    python -m bench.NAME --record         measures, enters what pages quote into the file, and writes it into the pages
-    python -m bench.figures               writes the pages anew, after a change of the file
+    python -m bench.NAME --record         measures, and writes the quoted figures into the file and the pages
+    python -m bench.figures               rewrites the pages after a change of the file
 
-A page names a figure after its number, `5.7<!-- step.torch.adam -->`, or those of a table in the line before it:
-`<!-- models: torch.ms, torch.ratio, torch.ratio@avx2 -->` are the last columns, and the cells before them name the row.
-A list is of repetitions: the page has its median, its numbers, or both. Numbers keep the decimals that the page has.
-`<!-- measured: models.dlrm -->` stands before a line that says where, when and how.
+A page names a figure after its number, `5.7<!-- step.torch.adam -->`. The line before a table names the figures of its
+last columns: `<!-- models: torch.ms, torch.ratio, torch.ratio@avx2 -->`; the cells before them name the row. A list has
+a number for each repetition: the page has its median, its numbers, or both. Numbers keep the decimals that the page
+has. The comment `<!-- measured: models.dlrm -->` precedes a line that says where, when and how it was measured.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _CELL = re.compile(
 )
 _SUFFIXES = {"avx512": "", "avx2": "@avx2"}
 Figure = tuple[list[float], Mapping[str, Any]]
-"""Its numbers, and the recording that has it."""
+"""The numbers of a figure, and its recording."""
 
 
 def read() -> dict[str, Figure]:
-    """All figures of the file, by name; `NAME@avx2` is that of a processor without AVX-512."""
+    """All figures in the file by name. `NAME@avx2` comes from a processor without AVX-512."""
     found: dict[str, Figure] = {}
     for recording in json.loads(FILE.read_text(encoding="utf-8")):
         for name, value in recording["figures"].items():
             name += _SUFFIXES[recording["instructions"]]
             if name in found:
-                raise ValueError(f"{FILE} has two figures {name}")
+                raise ValueError(f"{FILE} has two figures with the name {name}")
             found[name] = (value if isinstance(value, list) else [value], recording)
     return found
 
 
 def record(bench: str, quotable: Any, described: Mapping[str, str], command: str) -> None:
-    """Enters those numbers that pages quote into the file, in the place of earlier ones, and writes the pages.
+    """Replaces the numbers in the file that pages quote, and writes the pages.
 
     Args:
-        bench: its name, which begins the names of its figures.
-        quotable: numbers, and lists of them, in dicts.
-        described: the machine.
-        command: that measured them.
+        bench: name of the benchmark, with which the names of its figures begin.
+        quotable: nested dicts of numbers and lists of numbers.
+        described: description of the machine.
+        command: the command that measured them.
     """
     kind = described["instructions"]
     names = {name for page in PAGES for name in quoted(page.read_text(encoding="utf-8"))}
@@ -71,13 +71,13 @@ def record(bench: str, quotable: Any, described: Mapping[str, str], command: str
     when = {"date": time.strftime("%Y-%m-%d"), "commit": commit.strip(), "versions": versions}
     recordings.append({"command": command, "source": "bench", **where, **when, "figures": found})
     write([each for each in recordings if each["figures"]])
-    print(f"{len(found)} figures that pages quote are in {FILE.relative_to(FILE.parents[1])}")
+    print(f"wrote {len(found)} quoted figures into {FILE.relative_to(FILE.parents[1])}")
 
 
 def write(recordings: list[dict[str, Any]]) -> None:
-    """Writes the file, and what it says into the pages."""
+    """Writes the file, and its figures into the pages."""
     text = json.dumps(recordings, indent=1, ensure_ascii=False)
-    text = re.sub(r"\[[^][{}]+\]", lambda found: f"[{' '.join(found[0][1:-1].split())}]", text)  # a list is a line
+    text = re.sub(r"\[[^][{}]+\]", lambda found: f"[{' '.join(found[0][1:-1].split())}]", text)  # one list per line
     files.write_text(FILE, text + "\n")
     figures = read()
     for page in PAGES:
@@ -87,7 +87,7 @@ def write(recordings: list[dict[str, Any]]) -> None:
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, float | list[float]]]:
-    """Numbers with four digits, and lists of one a repetition, by the keys that lead to them."""
+    """Numbers with four digits, and lists with one per repetition, by their dotted keys."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _flat(f"{name}.{_slug(str(key))}", each)
@@ -100,22 +100,22 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, float | list[float]]]:
 
 
 def _slug(text: str) -> str:
-    text = text.partition("<!-- ")[2].partition(" -->")[0] or text  # the name of a row, where it has one
+    text = text.partition("<!-- ")[2].partition(" -->")[0] or text  # the name of the row, if it has one
     return re.sub(r"\W+", "_", text.lower()).strip("_")
 
 
 def quoted(text: str) -> list[str]:
-    """The names that a page quotes, in their order."""
+    """The names that a page quotes, in order."""
     found: list[str] = []
     rewritten(text, found.append)
     return found
 
 
 def rewritten(text: str, look_up: Callable[[str], Figure | None]) -> str:
-    """A page with the numbers that its names have; without numbers, where a name has none; else as it is.
+    """The page with the current numbers of its names, or without a number where the name has none.
 
     Raises:
-        ValueError: a cell has neither one number nor as many as its figure.
+        ValueError: a cell has neither one number nor as many numbers as its figure.
     """
     lines: list[str] = []
     table, body, above = None, False, ""
@@ -138,7 +138,7 @@ def rewritten(text: str, look_up: Callable[[str], Figure | None]) -> str:
 def _row(
     line: str, bench: str, columns: list[str], above: str, look_up: Callable[[str], Figure | None]
 ) -> tuple[str, str]:
-    """The row of a table, and its first cell, or that of the row above if it is empty."""
+    """A row of a table, and its first cell; if that is empty, the first cell of the row above."""
     cells = re.split(r"(?<!\\)\|", line)[1:-1]
     first = _slug(cells[0]) or above
     names = [bench, first, *filter(None, map(_slug, cells[1 : -len(columns)]))]
@@ -156,7 +156,7 @@ def _in_cell(cell: str, figure: Figure | None) -> str:
     count = sum(found["one"] is not None for found in _CELL.finditer(cell))
     numbers = next((iter(each) for each in shown if len(each) == count), None)
     if values and numbers is None:
-        raise ValueError(f"{cell.strip()!r} has {count} numbers, and its figure has {values}")
+        raise ValueError(f"{cell.strip()!r} has {count} numbers, but its figure has {values}")
 
     def number(found: re.Match[str]) -> str:
         if found["all"]:
@@ -169,7 +169,7 @@ def _in_cell(cell: str, figure: Figure | None) -> str:
 
 
 def _formatted(value: float, like: str) -> str:
-    """With the decimals, and the plus, of another number."""
+    """A number with the decimals and the plus sign of another number."""
     sign = "−" if value < 0 else "+" if like[0] in "+−" else ""
     return f"{sign}{abs(value):,.{len(like.partition('.')[2])}f}"
 

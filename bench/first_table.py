@@ -1,12 +1,12 @@
-"""A first experiment on a table of columns, as `embexp new` writes it, next to LightGBM at its defaults.
+"""A first experiment as `embexp new` writes it, compared with LightGBM at its defaults.
 
     python -m bench.first_table FILE --label COLUMN [--seeds N] [--quick] [--json FILE]
 
-FILE is a CSV file with a header and two classes, such as the census file Adult with `--label income`. For each seed of
-the split, `embexp run` trains what `embexp new` wrote, without an edit. LightGBM gets the same columns of the same
-rows, texts as categories. It trains on the training split, and once more on training and validation splits together,
-for it has no use for the latter. AUC is that of the same test rows, so differences are paired. The interval of their
-mean is Student's t.
+FILE is a CSV file with a header line and two classes, such as the census file Adult with `--label income`. For each
+seed of the split, `embexp run` trains the experiment that `embexp new` wrote, unchanged. LightGBM gets the same columns
+of the same rows, with texts as categories. It trains on the training split, and once more on the training and
+validation splits together, because it does not need a validation split. The AUC is on the same test rows, so
+differences are paired. The interval of their mean is Student's t.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bench import harness
 
 SEEDS, QUICK_SEEDS = 10, 2
 LEAST = -0.005
-"""The mean difference that is asked for, at least."""
+"""The target: the smallest mean difference."""
 QUIET = ("output.plots=false", "output.tensorboard=false", "output.digests=false", "checkpoint.save=never")
 
 
 def ours(experiment: str, folder: Path, seed: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What a run found on one split, and the row numbers of the splits."""
+    """The test AUC of a run and of its baseline, its seconds, and the row numbers of its splits."""
     import embexp
     from embexp.runs.prepare import read_data
     from embexp.system.parallel import quiet
@@ -49,7 +49,7 @@ def ours(experiment: str, folder: Path, seed: int) -> tuple[dict[str, Any], dict
 
 
 def theirs(inputs: np.ndarray, categories: list[int], labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
-    """AUC of LightGBM at its defaults."""
+    """The test AUC of LightGBM at its defaults."""
     import lightgbm
     from sklearn.metrics import roc_auc_score
 
@@ -59,7 +59,7 @@ def theirs(inputs: np.ndarray, categories: list[int], labels: np.ndarray, train:
 
 
 def read(file: Path, label: str) -> tuple[np.ndarray, list[int], np.ndarray]:
-    """The columns, float64 [N, C], which of them are categories, and the labels: 1 is the rarer value."""
+    """The columns, float64 [N, C], the columns that are categories, and the labels, where 1 is the rarer value."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -80,7 +80,7 @@ def read(file: Path, label: str) -> tuple[np.ndarray, list[int], np.ndarray]:
 
 
 def compared(file: Path, label: str, seeds: int) -> list[dict[str, Any]]:
-    """For each seed the AUC of each, on the same rows."""
+    """The AUC of each model for each seed, on the same rows."""
     inputs, categories, labels = read(file, label)
     found = []
     with tempfile.TemporaryDirectory() as name:
@@ -113,7 +113,7 @@ def compared(file: Path, label: str, seeds: int) -> list[dict[str, Any]]:
 
 
 def difference(found: list[dict[str, Any]], name: str) -> tuple[float, float]:
-    """The mean difference of AUC to LightGBM, and the half width of its interval of 95%."""
+    """The mean difference in AUC from LightGBM, and half the width of its 95% interval."""
     from scipy.stats import t
 
     pairs = [each["auc"] - each[name] for each in found]
@@ -122,14 +122,14 @@ def difference(found: list[dict[str, Any]], name: str) -> tuple[float, float]:
 
 
 def main(argv: list[str]) -> int:
-    """Prints a line for each seed, and the differences; the status is 1 if the first is below `LEAST`."""
+    """Prints a line for each seed, and the differences; returns 1 if the first difference is below `LEAST`."""
     parser: argparse.ArgumentParser = harness.parser("first_table", __doc__, quick=f"{QUICK_SEEDS} seeds")
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--label")
     parser.add_argument("--seeds", type=int)
     options = parser.parse_args(argv)
     if options.file is None or options.label is None:
-        print("needs a table: python -m bench.first_table FILE --label COLUMN")
+        print("this benchmark needs a table: python -m bench.first_table FILE --label COLUMN")
         return 0
     machine = harness.introduce_in_a_line()
     found = compared(options.file, options.label, options.seeds or (QUICK_SEEDS if options.quick else SEEDS))

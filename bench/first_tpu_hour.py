@@ -1,11 +1,11 @@
-"""What a first hour on a real TPU should try: what it has, what it computes, refuses and saves, and how fast.
+"""A first hour on a real TPU: what it has, what it computes, refuses and saves, and how fast it is.
 
     python -m bench.first_tpu_hour [--address NAME | --simulated V1|V2] [--cores N] [--sparse-cores N] [--quick]
         [--json FILE]
 
-Nothing of embexp has run on a real TPU. This measures one and a simulation of the same hardware, and prints where they
-differ, beside float64 NumPy. Each part is a process of its own, as one process at a time has a TPU. It is no benchmark
-that `python -m bench` runs.
+embexp has never run on a real TPU. This program measures one and a simulation of the same hardware, compares both with
+float64 NumPy, and prints where they differ. Each part is a new process, because only one process at a time can have a
+TPU. `python -m bench` does not run it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import numpy as np
 from bench import harness
 
 EXACT = 1e-6
-"""Relative difference up to which results are the same."""
+"""Largest relative difference of results that count as the same."""
 _STEPS = 2
 _QUICK = 7
 _IDS = 8
-"""Ids of each sample in the steps that try limits."""
+"""Ids per sample in the steps that test limits."""
 _SMALL = ("data=clicks_few", "data.examples=2048", "train.batch_size=256", "optimizer=adagrad")
 _QUIET = ("output.plots=false", "output.tensorboard=false", "output.baselines=false")
 
@@ -42,10 +42,10 @@ class Place:
     """A TPU, or a simulated one.
 
     Attributes:
-        address: of the TPU; None: the simulated one.
+        address: address of the TPU; None: a simulated one.
         feature: embedding hardware to simulate.
-        cores: to simulate.
-        sparse_cores: of each core to simulate.
+        cores: number of cores to simulate.
+        sparse_cores: number of SparseCores per simulated core.
     """
 
     address: str | None
@@ -55,7 +55,7 @@ class Place:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Any]:
-        """A `TPUStrategy` of a TPU that was initialised now."""
+        """Initialises the TPU, and returns its `TPUStrategy`."""
         import embexp
         from embexp.strategies import tpu, tpu_address
 
@@ -69,7 +69,7 @@ class Place:
 
     @property
     def overrides(self) -> list[str]:
-        """Of a run."""
+        """The settings of a run on it."""
         if self.address is not None:
             return ["strategy=tpu", f"strategy.address={self.address}"]
         cores = [f"strategy.cores={self.cores}", f"strategy.sparse_cores={self.sparse_cores}"]
@@ -77,7 +77,7 @@ class Place:
 
 
 def hardware(place: Place) -> dict[str, Any]:
-    """What the TPU reports."""
+    """The TPU's report about itself."""
     with place.connected() as strategy:
         reported = strategy.extended.tpu_hardware_feature
         return {
@@ -89,12 +89,13 @@ def hardware(place: Place) -> dict[str, Any]:
 
 
 def lookups(place: Place, every: int) -> dict[str, Any]:
-    """For each optimizer, combiner and kind of input: the differences from float64, and the values.
+    """The differences from float64, and the values, for each optimizer, combiner and kind of input.
 
-    Differences are relative to how far a row has moved, or of activations to the larger of 1 and themselves.
+    Differences are relative to how far a row has moved. For activations, they are relative to the larger of 1 and their
+    size.
 
     Args:
-        every: only the first of so many cases.
+        every: tries only the first of so many cases.
     """
     from tests.strategies.simulation import programs
     from tests.strategies.simulation.reference import RULES, Table
@@ -135,10 +136,10 @@ def _difference(one: Any, other: Any) -> float:
 
 
 def limits(place: Place) -> dict[str, Any]:
-    """What becomes of a step that is at a limit of SparseCores, one id beyond it, and where ids may be dropped.
+    """The outcome of a step at a limit of SparseCores, of one with an id more, and of one that may drop ids.
 
-    Each of 8 samples for each SparseCore has the ids 0 to 7, of a table of ones: a vector is the number of ids that
-    were looked up.
+    Each SparseCore has 8 samples, and each sample has the ids 0 to 7 in a table of ones. So a vector is the number of
+    ids that were looked up.
     """
     found = {}
     with place.connected() as strategy:
@@ -158,13 +159,13 @@ def limits(place: Place) -> dict[str, Any]:
         with place.connected() as strategy:
             try:
                 found[name] = {"outcome": _looked_up(strategy, _IDS * cores, settings)}
-            except Exception as error:  # whatever a TPU says
+            except Exception as error:  # whatever error a TPU raises
                 found[name] = {"outcome": type(error).__name__, "says": _said(error)}
     return found
 
 
 def _said(error: Exception) -> str:
-    """The first sentence of an error that is not about where it happened."""
+    """The first sentence of an error that does not say where it happened."""
     where = ("Graph execution error", "Detected at", "Traceback", "[[")
     lines = [line for line in str(error).splitlines() if line[:1].strip() and not line.startswith(where)]
     return lines[0][:300] if lines else ""
@@ -190,7 +191,7 @@ def _looked_up(strategy: Any, samples: int, settings: Mapping[str, Any]) -> str:
 
 
 def checkpoints(place: Place) -> dict[str, Any]:
-    """Whether tables have the same bits after TPU → cpu, and cpu → TPU, by checkpoints of runs."""
+    """Whether tables keep their bits when a run's checkpoint moves from TPU to cpu, and from cpu to TPU."""
     import embexp
 
     def trained(folder: Path, overrides: list[str]) -> dict[str, np.ndarray]:
@@ -222,14 +223,14 @@ _PARTS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def _step_milliseconds(place: Place, quick: bool) -> float:
-    """Of a small step, see `bench.strategies`."""
+    """Times of a small step; see `bench.strategies`."""
     name = f"tpu_simulator {place.feature}" if place.address is None else "tpu"
     with tempfile.TemporaryDirectory() as cache:
         return float(harness.figures("strategies", "--child", name, "clicks", cache, 0.5 if quick else 3.0)["step_ms"])
 
 
 def compared(part: str, found: Mapping[str, Any], simulated: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row of the table for each case: what was found, what the simulation does, and whether they differ."""
+    """A row of the table for each case: the TPU's result, the simulation's, and whether they differ."""
     rows = []
     for case, here in found.items():
         there = simulated[case]
@@ -248,11 +249,11 @@ def compared(part: str, found: Mapping[str, Any], simulated: Mapping[str, Any]) 
 
 
 def measure(place: Place, every: int, run: Callable[..., dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """All parts that a TPU of this generation has.
+    """The results of all parts that apply to a TPU of this generation.
 
     Args:
         every: see `lookups`.
-        run: called with the name of a part, the place and `every`.
+        run: function of the name of a part, the place and `every`.
     """
     found = {"hardware": run("hardware", place, every)}
     second = found["hardware"]["embedding_feature"] == "V2"
@@ -262,30 +263,30 @@ def measure(place: Place, every: int, run: Callable[..., dict[str, Any]]) -> dic
 
 
 def in_processes(part: str, place: Place, every: int) -> dict[str, Any]:
-    """A part, measured in a process of its own."""
+    """Measures a part in a new process."""
     words = json.dumps({"part": part, "place": asdict(place), "every": every})
     return dict(harness.figures("first_tpu_hour", "--child", words))
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """Prints the table, and what is different."""
+    """Prints the table, and the differences."""
     widths = {name: max(len(str(row[name])) for row in rows) for name in ("case", "found", "simulated")}
     for row in rows:
         cells = (str(row[name]).ljust(width) for name, width in widths.items())
         print(f"{row['part']:12}{'  '.join(cells)}  {'differs' if row['differs'] else ''}".rstrip())
         if row.get("says") and row["differs"]:
             print(f"{'':12}it says: {row['says']}")
-    print(f"{sum(row['differs'] for row in rows)} of {len(rows)} differ from the simulation, or from float64")
+    print(f"{sum(row['differs'] for row in rows)} of {len(rows)} differ from the simulation or from float64")
 
 
 def run(argv: list[str]) -> int:
     """Measures and prints; returns 1 if anything differs."""
     parser = harness.parser("first_tpu_hour", __doc__, quick="a seventh of the lookups")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--address", default=os.environ.get("TPU_NAME"), help="of the TPU (default: TPU_NAME)")
-    where.add_argument("--simulated", choices=["V1", "V2"], help="measure the simulation itself")
-    parser.add_argument("--cores", type=int, default=2, help="of a simulated TPU")
-    parser.add_argument("--sparse-cores", type=int, default=4, help="of each simulated core")
+    where.add_argument("--address", default=os.environ.get("TPU_NAME"), help="address of the TPU (default: TPU_NAME)")
+    where.add_argument("--simulated", choices=["V1", "V2"], help="measure the simulation instead")
+    parser.add_argument("--cores", type=int, default=2, help="cores of a simulated TPU")
+    parser.add_argument("--sparse-cores", type=int, default=4, help="SparseCores of each simulated core")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:
@@ -293,11 +294,11 @@ def run(argv: list[str]) -> int:
         print(json.dumps(_PARTS[asked["part"]](Place(**asked["place"]), asked["every"])))
         return 0
     if options.simulated is None and not options.address:
-        parser.error("no TPU: name it by --address or TPU_NAME, or measure --simulated V1 or V2")
+        parser.error("no TPU: name one with --address or TPU_NAME, or measure --simulated V1 or V2")
     described = harness.introduce()
     if options.simulated is not None:
         place = Place(None, options.simulated, options.cores, options.sparse_cores)
-        print("a simulation, compared with itself: it shows that this script works, and nothing of a TPU")
+        print("This compares the simulation with itself. It shows that the script works, but nothing about a TPU.")
     else:
         os.environ["TPU_NAME"] = options.address
         place = Place(options.address)

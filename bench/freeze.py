@@ -2,14 +2,14 @@
 
     python -m bench.freeze [--quick] [--pairs N] [--json FILE]
 
-Each layout trains a table of 5 million × 64 with Adam in its own process. The unfrozen table does the same right before
-or right after it, in alternating order. Ratios are taken within such a pair, and the median over pairs is reported.
-Memory is anonymous memory after the last step, minus that before the table was created. Anonymous memory is what the
-process allocated, without the pages of mapped files, which the system can reclaim. Time is the median step time; all
+Each layout trains a table of 5 million × 64 with Adam in its own process. The unfrozen table is trained directly before
+or after it, in alternating order. Ratios are taken within such a pair, and the median over pairs is reported. Memory is
+anonymous memory after the last step, minus that before the table was created. Anonymous memory is what the process
+allocated. It excludes the pages of mapped files, which the system can reclaim. Time is the median step time. All
 layouts look up the same ids.
 
-At the end, each layout saves and restores a checkpoint of rows and slots once. The figure is the peak of anonymous
-memory, minus that before, divided by the size of the table's rows.
+At the end, each layout saves and restores a checkpoint of rows and slots once. The figure is the increase to the peak
+of anonymous memory, divided by the size of the table's rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEPS, WARM_UP, PAIRS = 60, 10, 5
 WHOLE, LAYOUTS = "unfrozen", ("variable", "split", "memory_map")
 FIGURES = ("bytes", "milliseconds")
 CHECKPOINTING, COPIES = ("saving", "restoring"), 0.1
-"""Checkpoint operations, and the target of their peak memory, in copies of the table."""
+"""Checkpoint operations, and the target for their peak memory, in copies of the table."""
 FROZEN = 0.9
 TARGETS = {("memory_map", "bytes"): 0.15, **{(layout, "milliseconds"): 1.05 for layout in LAYOUTS}}
 """Targets: the largest ratio to the unfrozen table."""
@@ -41,7 +41,7 @@ CHUNK = 65_536
 
 
 def write_matrix(path: Path, rows: int) -> None:
-    """Writes standard normal float32 [rows, DIM], in chunks."""
+    """Writes standard normal values, float32 [rows, DIM], in chunks."""
     matrix = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, DIM))
     random = np.random.default_rng(0)
     for start in range(0, rows, CHUNK):
@@ -72,7 +72,7 @@ def made(layout: str, path: Path) -> Any:
 
 
 def child(layout: str, path: Path) -> None:
-    """Trains one layout and prints its figures as JSON."""
+    """Trains one layout, and prints its figures as JSON."""
     import tensorflow as tf
 
     from embexp.specs.optimizers import Adam
@@ -83,7 +83,7 @@ def child(layout: str, path: Path) -> None:
     rows = len(np.load(path, mmap_mode="r"))
     random = np.random.default_rng(1)
     batches = [tf.constant(random.integers(0, rows, (BATCH, BAG))) for _ in range(STEPS + WARM_UP)]
-    tf.ones([1]) + 1  # initializes TensorFlow, whose own memory is not measured
+    tf.ones([1]) + 1  # initializes TensorFlow, so that its own memory is not measured
     before = anonymous_bytes()
     table = made(layout, path)
     step = tf.Variable(0, dtype=tf.int64)
@@ -107,7 +107,7 @@ def child(layout: str, path: Path) -> None:
 
 
 def checkpointing(layout: str, path: Path) -> None:
-    """Saves and restores one layout, and prints the peak memory of each operation as JSON."""
+    """Saves and restores one layout, and prints the peak memory of both operations as JSON."""
     import tensorflow as tf
 
     from embexp.checkpoints import restoring, store, streaming
@@ -135,7 +135,7 @@ def _groups(make: Any, rows: int) -> Any:
 
 
 def measure(layout: str, path: Path, what: str = "--child") -> dict[str, float]:
-    """Runs one process and returns its figures."""
+    """Runs one process, and returns its figures."""
     return dict(harness.figures("freeze", what, layout, path))
 
 
@@ -146,7 +146,7 @@ def pair(layout: str, path: Path, number: int) -> dict[str, dict[str, float]]:
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met or with --quick, else 1."""
+    """Measures and prints; returns 0 with --quick or if every target is met, else 1."""
     parser = harness.parser("freeze", __doc__, quick="a twentieth of the rows, one pair")
     parser.add_argument("--pairs", type=int, help=f"number of pairs ({PAIRS}; quick: 1)")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
@@ -194,7 +194,7 @@ def main(argv: list[str]) -> int:
         print(f"{layout:20}{peaks}   <= {COPIES} {harness.word(reached)}")
     harness.save(options, described, quotable, pairs=taken, checkpoints=copies)
     if options.quick:
-        print("the targets are for the full size: with so few rows, other allocations of the process dominate")
+        print("The targets are for the full size. With so few rows, other allocations of the process dominate.")
     return 0 if met or options.quick else 1
 
 

@@ -1,8 +1,8 @@
-"""What benchmarks share: options, the machine, processes of their own, targets, and results in a file.
+"""Shared by all benchmarks: options, a description of the machine, new processes, targets, and result files.
 
-`--instructions avx2` measures as on a processor without AVX-512: the benchmark begins again, and it and its processes
-load `without_avx512.c` before all else. Where a processor or system can't do that (AMD's before Zen 5), each library is
-told by its own variable; FBGEMM has none, so it keeps AVX-512.
+`--instructions avx2` measures as if the processor had no AVX-512. The benchmark starts again, and its processes load
+`without_avx512.c` before anything else. If the processor or system can't do that (AMD before Zen 5), an environment
+variable tells each library not to use AVX-512. FBGEMM has no such variable, so it still uses AVX-512.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench import figures as published
 from embexp.system import files, machine
 
 LIMITED = "BENCH_LIMITED"
-"""The environment variable of a benchmark that has begun again."""
+"""The environment variable that marks a benchmark that has started again."""
 _TOLD = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "DNNL_MAX_CPU_ISA": "AVX2",
@@ -35,7 +35,7 @@ _TOLD = {
     "NPY_DISABLE_CPU_FEATURES": machine.portable_flags()["NPY_DISABLE_CPU_FEATURES"],
     "ONEDNN_MAX_CPU_ISA": "AVX2",
 }
-"""The variables by which PyTorch, oneDNN, MKL and NumPy leave AVX-512 alone."""
+"""The variables that keep PyTorch, oneDNN, MKL and NumPy from using AVX-512."""
 CORES = machine.cores()
 PACKAGES = ("tensorflow", "keras", "torch", "fbgemm-gpu-cpu", "pykeen", "implicit", "numpy")
 
@@ -43,11 +43,11 @@ PACKAGES = ("tensorflow", "keras", "torch", "fbgemm-gpu-cpu", "pykeen", "implici
 def parser(
     name: str, doc: str | None, *, quick: str, repetitions: str | None = None, threads: bool = False
 ) -> argparse.ArgumentParser:
-    """The options that benchmarks have: --quick, --json, --record, --instructions, --repetitions and --threads.
+    """The options of benchmarks: --quick, --json, --record, --instructions, --repetitions and --threads.
 
     Args:
-        name: of the module.
-        doc: its docstring, whose first line is the description.
+        name: name of the module.
+        doc: docstring of the module; its first line is the description.
         quick: what --quick does.
         repetitions: what --repetitions counts; None: there is no such option.
     """
@@ -56,16 +56,16 @@ def parser(
     if repetitions is not None:
         made.add_argument("--repetitions", type=int, help=repetitions)
     if threads:
-        made.add_argument("--threads", type=int, default=CORES, help="of each library (default: one per core)")
+        made.add_argument("--threads", type=int, default=CORES, help="threads of each library (default: one per core)")
     made.add_argument("--json", type=Path, help="also write the results to this file")
-    made.add_argument("--record", action="store_true", help="also write the figures that pages quote into them")
+    made.add_argument("--record", action="store_true", help="also write the quoted figures into the pages")
     made.add_argument("--instructions", choices=["avx2"], action=_Limited, help="hide AVX-512 from all libraries")
     made.set_defaults(bench=name)
     return made
 
 
 class _Limited(argparse.Action):
-    """Begins the benchmark again, as on a processor without AVX-512."""
+    """Starts the benchmark again, as if the processor had no AVX-512."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
         if LIMITED in os.environ:
@@ -80,7 +80,7 @@ class _Limited(argparse.Action):
 
 
 def describe() -> dict[str, str]:
-    """Processor, cores, memory, load, system, and versions of the compared packages."""
+    """Describes processor, cores, memory, load, system, and versions of the compared packages."""
     versions = dict.fromkeys(PACKAGES, "not installed")
     for package in PACKAGES:
         try:
@@ -99,12 +99,12 @@ def describe() -> dict[str, str]:
 
 
 def instructions() -> str:
-    """The widest of the processor that libraries may use: avx512 (with AMX or not) or avx2."""
+    """The widest instructions that libraries may use: avx512 (with or without AMX) or avx2."""
     return "avx512" if "avx512f" in machine.processor().features and LIMITED not in os.environ else "avx2"
 
 
 def introduce() -> dict[str, str]:
-    """Prints the machine, and returns what it printed."""
+    """Prints the machine, and returns the printed values."""
     described = describe()
     for key, value in described.items():
         print(f"{key:12} {value}")
@@ -112,7 +112,7 @@ def introduce() -> dict[str, str]:
 
 
 def introduce_in_a_line(*more: str) -> dict[str, str]:
-    """Prints the machine in one line, and returns all of `describe`."""
+    """Prints the machine in one line, and returns the whole result of `describe`."""
     described = describe()
     names = ("processor", "cores", "load", "tensorflow", "torch", "pykeen")
     print("; ".join([*(f"{name} {described[name]}" for name in names), *more]))
@@ -120,10 +120,10 @@ def introduce_in_a_line(*more: str) -> dict[str, str]:
 
 
 def in_process(module: str, *words: object) -> list[str]:
-    """The lines that a module of this folder prints, in a process of its own.
+    """The lines that a module of this folder prints in a new process.
 
     Raises:
-        RuntimeError: it fails.
+        RuntimeError: the process fails.
     """
     command = [sys.executable, "-m", f"bench.{module}", *map(str, words)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -134,17 +134,17 @@ def in_process(module: str, *words: object) -> list[str]:
 
 
 def figures(module: str, *words: object) -> Any:
-    """The JSON in the last line of `in_process`."""
+    """The last line of `in_process`, read as JSON."""
     return json.loads(in_process(module, *words)[-1])
 
 
 def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
-    """One of each repetition."""
+    """The ratios, one per repetition."""
     return [a / b for a, b in zip(numerators, denominators, strict=True)]
 
 
 def judged(values: Sequence[float], bound: float, *, at_most: bool = False, digits: int = 2) -> tuple[float, bool, str]:
-    """The median of ratios, whether it is within a bound, and words for both: `>= 2.0 met (2.10 2.00 2.30)`."""
+    """The median of ratios, whether it is within a bound, and a text about both: `>= 2.0 met (2.10 2.00 2.30)`."""
     median = statistics.median(values)
     met = median <= bound if at_most else median >= bound
     spread = " ".join(f"{value:.{digits}f}" for value in values)
@@ -152,17 +152,17 @@ def judged(values: Sequence[float], bound: float, *, at_most: bool = False, digi
 
 
 def word(met: bool) -> str:
-    """Of a target."""
+    """The text about a target."""
     return "met" if met else "MISSED"
 
 
 def save(options: argparse.Namespace, described: Mapping[str, str], quotable: Any = None, **results: Any) -> None:
-    """Writes the results to the file of --json, if there is one, and with --record those that pages quote into them.
+    """Writes the results to the file of --json, if given. With --record, writes quoted figures into the pages.
 
     Args:
-        options: of `parser`.
-        described: by `describe`.
-        quotable: numbers, and lists of one a repetition, in dicts; None: the results.
+        options: result of `parser`.
+        described: result of `describe`.
+        quotable: nested dicts of numbers, and of lists with one number per repetition; None: the results.
     """
     if options.json is not None:
         files.write_text(options.json, json.dumps({"machine": described, **results}, indent=2) + "\n")
@@ -172,10 +172,10 @@ def save(options: argparse.Namespace, described: Mapping[str, str], quotable: An
 
 
 def experiment(folder: Path, dim: int) -> list[str]:
-    """Arguments of `embexp run` for `experiment=clicks` with a graph of its own, whose files are written to `folder`.
+    """Arguments of `embexp run` for `experiment=clicks` with its own graph and model, whose files go to `folder`.
 
-    The graph `bench_pairs` has users and items in two tables of `dim`, with one id of each per example; the model
-    `bench_dot` is their product.
+    The graph `bench_pairs` has users and items in two tables of `dim`. Each example has one id of each. The model
+    `bench_dot` is the product of their vectors.
     """
     graph = f"""# @package _global_
 defaults:

@@ -1,10 +1,11 @@
-"""Recall and speed of the indexes that `embexp export --as index` writes, next to faiss' exact search.
+"""Recall and speed of the indexes that `embexp export --as index` writes, compared with faiss' exact search.
 
     python -m bench.index [--quick] [--json FILE]
 
-Data: uniform Gaussian rows, which no structure makes easier, and rows around 2,000 Gaussian centres, with queries drawn
-as the rows are. The index is tuned on 1,000 queries; recall@10 is that of 1,000 others, by what exact search finds for
-them. Speeds are those of batches of these, on all cores. Targets: recall 0.99 and 1,000 queries per second.
+There are two data sets: Gaussian rows without any structure that would help, and rows around 2,000 Gaussian centres.
+Queries come from the same distribution as the rows. The index is tuned on 1,000 queries. Recall@10 compares the results
+for 1,000 other queries with exact search. Speed is measured on batches of these, on all cores. The targets are a recall
+of 0.99 and 1,000 queries per second.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def clustered(random: np.random.Generator, rows: int) -> np.ndarray:
 
 
 def flat(rows: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, float]:
-    """The best rows by faiss' exact search, and queries per second."""
+    """The best rows by faiss' exact search, and its queries per second."""
     faiss: Any = importlib.import_module("faiss")
 
     faiss.omp_set_num_threads(harness.CORES)
@@ -45,7 +46,7 @@ def flat(rows: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met, else 1."""
+    """Measures and prints; returns 0 if every target is met, else 1."""
     parser = harness.parser("index", __doc__, quick="a tenth of the rows")
     options = parser.parse_args(argv)
     described = harness.introduce_in_a_line()
@@ -65,7 +66,7 @@ def main(argv: list[str]) -> int:
         results[name] = found.facts | {"recall": recall, "flat": again, "ratio": ratio, "met": met}
         print(
             f"{found.form}, {found.effort}: built in {found.build_seconds:.0f} s; recall@{K}"
-            f" {recall:.4f}, {found.queries_per_second:,.0f} queries per second, {ratio:.1f} times exact search;"
+            f" {recall:.4f}, {found.queries_per_second:,.0f} queries per second, {ratio:.1f} × exact search;"
             f" >= {RECALL} and >= {SPEED:,} {harness.word(met)}",
             flush=True,
         )

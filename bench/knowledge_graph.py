@@ -2,15 +2,15 @@
 
     python -m bench.knowledge_graph [FOLDER] [--epochs N] [--threads N] [--json FILE]
 
-FOLDER contains a graph, such as UMLS; the default is random triples of the same size. Both train on the same triples
-with the same number of threads, in alternating epochs of one process. The settings are 100 complex numbers per entity
-and relation, batches of 512, Adagrad at 0.1, and a softmax over the candidates. One case uses 32 negative samples, the
-other all entities ("1-vs-all", PyKEEN's LCWA). Both start from small initial values, because PyKEEN learns almost
-nothing from its large default values in so few epochs. Each uses its default regularizer.
+FOLDER contains a graph, such as UMLS. The default is a graph of random triples of the same size. Both libraries train
+on the same triples with the same number of threads, in alternating epochs of one process. The settings are 100 complex
+numbers per entity and relation, batches of 512, Adagrad at 0.1, and a softmax over the candidates. One case uses 32
+negative samples, and the other all entities ("1-vs-all", PyKEEN's LCWA). Both start from small initial values, because
+PyKEEN learns almost nothing from its large default values in so few epochs. Each uses its default regularizer.
 
-embexp makes two queries per triple in an epoch: tail prediction, and head prediction as an inverse relation. By default
-PyKEEN makes only one of them, which is half the work. With `create_inverse_triples` it makes both. Both variants are
-measured.
+In an epoch, embexp makes two queries per triple: tail prediction, and head prediction as an inverse relation. By
+default, PyKEEN makes only one of them, which is half the work. With `create_inverse_triples`, it makes both. Both
+variants are measured.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMPLEX_DIM, BATCH, NEGATIVES, RATE = 100, 512, 32, 0.1
 EPOCHS, WARM_UP = 13, 3
 ENTITIES, RELATIONS = 135, 46
 SIZES = {"train": 5_216, "valid": 652, "test": 661}
-"""Numbers of triples in UMLS."""
+"""Number of triples in each split of UMLS."""
 CASES = {f"{NEGATIVES} negatives": NEGATIVES, "1-vs-all": None}
 
 
@@ -52,7 +52,7 @@ def write_graph(folder: Path) -> Path:
 
 
 class Ours(Listener):
-    """`embexp run` in a thread that waits for a call of `epoch` before each epoch."""
+    """`embexp run` in a thread. It waits for a call of `epoch` before each epoch."""
 
     def __init__(self, graph: Path, negatives: int | None, epochs: int, threads: int, folder: Path) -> None:
         import embexp
@@ -83,12 +83,12 @@ class Ours(Listener):
         self._thread.start()
 
     def epoch(self) -> None:
-        """Trains an epoch, and returns when it is finished."""
+        """Trains an epoch, and returns at its end."""
         self._go.release()
         self._done.acquire()
 
     def test_mrr(self) -> float:
-        """Finishes the run and returns its test MRR."""
+        """Finishes the run, and returns its test MRR."""
         self._go.release()
         self._thread.join()
         return float(self._summary["metrics"]["test"]["mrr"])
@@ -110,7 +110,7 @@ class Ours(Listener):
         self._last = time.perf_counter()
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-        """Records the time of the epoch without its evaluation, and waits for the next call of `epoch`."""
+        """Records the time of the epoch without its evaluation, then waits for the next call of `epoch`."""
         self.seconds.append(self._last - self._began)
         self._done.release()
         self._wait()
@@ -130,7 +130,7 @@ class Graph:
 
 
 def read(folder: Path) -> Graph:
-    """Reads the triples with the numbering of a run."""
+    """Reads the triples, numbered as in a run."""
     import embexp
     from embexp.runs.prepare import read_data
     from embexp.system.parallel import quiet
@@ -138,7 +138,7 @@ def read(folder: Path) -> Graph:
     with tempfile.TemporaryDirectory() as cache:
         spec = embexp.compose(["experiment=knowledge_graph", f"data.path={folder}", f"output.cache={cache}"])
         data = read_data(spec, quiet)
-    ids = data.scan.examples.ids  # each triple and each relation occurs twice, once inverted
+    ids = data.scan.examples.ids  # each triple and each relation occurs twice, the second time inverted
     return Graph(
         {part: np.array(ids[rows[::2]], np.int64) // [1, 2, 1] for part, rows in data.scan.splits.items()},
         data.vocabularies["entity"].size,
@@ -147,7 +147,7 @@ def read(folder: Path) -> Graph:
 
 
 def factory(graph: Graph, part: str, *, inverse: bool) -> Any:
-    """PyKEEN's triples of a split."""
+    """A split as PyKEEN's triples."""
     import torch
     from pykeen.triples import CoreTriplesFactory
 
@@ -160,7 +160,7 @@ def factory(graph: Graph, part: str, *, inverse: bool) -> Any:
 
 
 def ranked(model: Any, graph: Graph, batch: int) -> float:
-    """The filtered test MRR of a model of PyKEEN, by its own evaluator."""
+    """The filtered test MRR of a PyKEEN model, by PyKEEN's own evaluator."""
     from pykeen.evaluation import RankBasedEvaluator
 
     found = RankBasedEvaluator(filtered=True).evaluate(
@@ -176,10 +176,10 @@ def ranked(model: Any, graph: Graph, batch: int) -> float:
 
 
 def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *, inverse: bool) -> dict[str, Any]:
-    """Trains PyKEEN's ComplEx, and an epoch of embexp after each of its epochs.
+    """Trains PyKEEN's ComplEx, with an epoch of embexp after each of its epochs.
 
     Returns:
-        Seconds of each epoch and the final filtered test MRR, of both.
+        Seconds of each epoch, and the final filtered test MRR, for both.
     """
     import torch
     from pykeen.models import ComplEx
@@ -233,10 +233,10 @@ def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *
 
 
 def main(argv: list[str]) -> int:
-    """Runs the benchmark."""
-    parser = harness.parser("knowledge_graph", __doc__, quick="few epochs", threads=True)
+    """Measures and prints."""
+    parser = harness.parser("knowledge_graph", __doc__, quick="fewer epochs", threads=True)
     parser.add_argument("graph", nargs="?", type=Path, metavar="FOLDER")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"epochs of each, {WARM_UP} of them for warm-up")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"epochs of each, with {WARM_UP} for warm-up")
     options = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     epochs = WARM_UP + 2 if options.quick else max(options.epochs, WARM_UP + 1)
@@ -251,7 +251,7 @@ def main(argv: list[str]) -> int:
             with tempfile.TemporaryDirectory() as scratch:
                 folder = Path(scratch)
                 graph = options.graph or write_graph(folder / "graph")
-                triples = read(graph)  # first, because this imports TensorFlow, which two threads must not do at once
+                triples = read(graph)  # first, because this imports TensorFlow, and two threads must not do so at once
                 taken = beside_pykeen(
                     Ours(graph, negatives, epochs, options.threads, folder),
                     triples,

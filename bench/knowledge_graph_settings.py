@@ -1,16 +1,16 @@
-"""The shipped settings of `experiment=knowledge_graph_large`, compared with the best of 20 drawn from a grid.
+"""The shipped settings of `experiment=knowledge_graph_large`, compared with the best of 20 from a grid.
 
     python -m bench.knowledge_graph_settings RESULTS.json [--graph FOLDER] [--runs N]
     python -m bench.knowledge_graph_settings RESULTS.json --graph FOLDER --experiment knowledge_graph --times 10
 
-The graph is that of `bench.planted_graph`, unless --graph names another. Successive halving (Jamieson and Talwalkar
-2016) chooses among the 20 by validation MRR: all train for 1 epoch, the best 4 again for 3, and the best again for
-10, each from the beginning; for small graphs, whose epochs are short, --times multiplies these numbers. The best of
-all these runs by validation MRR is compared, as a few epochs may be better than many. The shipped settings train as
-they are. Results are kept in RESULTS.json after every run; a call that finds some goes on with the next, and --runs
-ends it after so many. Every run is a process of its own and depends on its settings only.
+The graph is the one of `bench.planted_graph`, unless --graph names another. Successive halving (Jamieson and Talwalkar
+2016) chooses among the 20 by validation MRR. All train for 1 epoch, the best 4 again for 3, and the best again for 10,
+each from the start. For small graphs, whose epochs are short, --times multiplies these numbers. The run with the best
+validation MRR of all is compared, because a few epochs may be better than many. The shipped settings train unchanged.
+RESULTS.json is written after every run. If the file exists, the program continues with the next run, and --runs limits
+the number of runs. Every run is a new process, and depends only on its settings.
 
-On 2 idle cores the 20 settings take about 30 minutes and the shipped ones 6.
+On 2 idle cores, the 20 settings take about 30 minutes, and the shipped ones 6.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ GRID: dict[str, tuple[Any, ...]] = {
     "optimizer.learning_rate": (0.03, 0.1, 0.3),
     "optimizer.initial_accumulator_value": (1e-12, 1e-10, 1e-8),
 }
-"""Distances to all entities take hours, so transe and rotate have 64 samples of each query. Products take those that a
+"""Distances to all entities take hours, so transe and rotate have 64 samples per query. Products have samples that a
 batch shares, or all entities."""
 DRAWN, SEED = 20, 0
 RUNGS = ((1, 20), (3, 4), (10, 1))
-"""Epochs of each rung, and how many settings reach it."""
+"""Epochs of each rung, and the number of settings that reach it."""
 SHIPPED = "shipped"
 LEAST = 0.95
-"""Share of the best test MRR that the shipped settings are to have."""
+"""The target: the shipped settings' share of the best test MRR."""
 
 Settings = Mapping[str, Any]
 
@@ -63,7 +63,7 @@ def _allowed(settings: Settings) -> bool:
 
 
 def drawn() -> list[Settings]:
-    """The settings, in the order in which they are drawn; all different."""
+    """The drawn settings, in order and without duplicates."""
     cases = [dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values())]
     allowed = [each for each in cases if _allowed(each)]
     places = np.random.default_rng(SEED).permutation(len(allowed))[:DRAWN]
@@ -72,10 +72,10 @@ def drawn() -> list[Settings]:
 
 @dataclass
 class Results:
-    """What has been run, by name and epochs, in a file.
+    """Finished runs by name and epochs, kept in a file.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         found: metrics and seconds of each run.
     """
 
@@ -89,12 +89,12 @@ class Results:
         files.write_text(self.path, json.dumps(content, indent=1))
 
     def mrr(self, key: str, split: str) -> float:
-        """Of a run."""
+        """The key of a run."""
         return float(self.found[key][split]["mrr"])
 
 
 def pending(results: Results, times: int = 1) -> Iterator[tuple[str, Settings, int | None]]:
-    """Name, settings and epochs of each run that is missing, as far as the results before decide them."""
+    """Name, settings and epochs of the missing runs that earlier results have decided."""
     settings = drawn()
     names = [f"{number:02}" for number in range(len(settings))]
     before = 0
@@ -110,10 +110,10 @@ def pending(results: Results, times: int = 1) -> Iterator[tuple[str, Settings, i
 
 
 def run(graph: Path, experiment: str, settings: Settings, epochs: int | None) -> dict[str, Any]:
-    """Trains in a process of its own.
+    """Trains in a new process.
 
     Raises:
-        RuntimeError: it fails.
+        RuntimeError: the process fails.
     """
     words = [f"{key}={value}" for key, value in settings.items()]
     if epochs is not None:
@@ -144,7 +144,7 @@ def run(graph: Path, experiment: str, settings: Settings, epochs: int | None) ->
 
 
 def compared(results: Results, experiment: str) -> bool:
-    """Prints the shipped settings beside the best of the others, and returns whether they are good enough."""
+    """Prints the shipped settings and the best of the others; returns whether the shipped ones are good enough."""
     others = [key for key in results.found if key != SHIPPED]
     best = max(others, key=lambda key: results.mrr(key, "validation"))
     for key in (best, SHIPPED):
@@ -158,19 +158,19 @@ def compared(results: Results, experiment: str) -> bool:
     spent = sum(each["seconds"] for key, each in results.found.items() if key != SHIPPED)
     met = share >= LEAST
     print(f"the {DRAWN} settings took {spent / 60:.0f} minutes")
-    print(f"shipped / best of {DRAWN}: {share:.3f} of the test MRR, {LEAST:g} wanted: {'met' if met else 'missed'}")
+    print(f"test MRR, shipped / best of {DRAWN}: {share:.3f} >= {LEAST:g} {'met' if met else 'missed'}")
     return met
 
 
 def command(argv: list[str]) -> int:
-    """Runs what is missing, and compares when nothing is."""
+    """Trains the missing runs, and compares once none is missing."""
     parser = argparse.ArgumentParser(prog="bench.knowledge_graph_settings")
     parser.add_argument("results", type=Path, metavar="RESULTS.json")
     parser.add_argument("--graph", type=Path, help="folder of another graph")
-    parser.add_argument("--runs", type=int, help="end after so many runs")
-    parser.add_argument("--experiment", default="knowledge_graph_large", help="whose settings are compared")
-    parser.add_argument("--times", type=int, default=1, help="multiplies the epochs of the 20 settings")
-    parser.add_argument("--shipped", action="store_true", help="begin with the shipped settings")
+    parser.add_argument("--runs", type=int, help="stop after so many runs")
+    parser.add_argument("--experiment", default="knowledge_graph_large", help="experiment whose settings are compared")
+    parser.add_argument("--times", type=int, default=1, help="factor for the epochs of the 20 settings")
+    parser.add_argument("--shipped", action="store_true", help="start with the shipped settings")
     options = parser.parse_args(argv)
     there = json.loads(options.results.read_text("utf-8"))["runs"] if options.results.exists() else {}
     results = Results(options.results, there)
@@ -183,7 +183,7 @@ def command(argv: list[str]) -> int:
             if missing is None:
                 return 0 if compared(results, options.experiment) else 1
             if count == options.runs:
-                print(f"{len(results.found)} runs are in {options.results}; call again for the others")
+                print(f"{options.results} has {len(results.found)} runs; start again for the others")
                 return 0
             key, settings, epochs = missing
             result = run(graph, options.experiment, settings, epochs)

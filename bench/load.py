@@ -3,9 +3,10 @@
     python -m bench.load [--quick] [--rows N] [--dim N] [--ways A,B] [--repetitions N] [--json FILE]
 
 Every measurement runs in a new process after its imports, with the file in the page cache. Its memory was in use just
-before, because in a virtual machine the first access to memory costs several times what is measured here. Every
-repetition measures all of them in sequence, so that other load affects all alike. Ratios are taken within a repetition,
-and their median is reported. Memory is what a process allocated (anonymous pages), without the pages of mapped files.
+before, because the first access to memory in a virtual machine costs several times as much as what is measured here.
+Every repetition measures all ways in sequence, so that other load affects all of them alike. Ratios are taken within a
+repetition, and their median is reported. Memory is what a process allocated (anonymous pages), without the pages of
+mapped files.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from bench import harness
 MB = 10**6
 ROWS, DIM, QUICK_ROWS = 12_000_000, 64, 1_000_000
 FOLD = 4
-"""Upper bound of the peak memory of any measurement, in copies of the table."""
+"""Upper bound for the peak memory of any measurement, in copies of the table."""
 WRITTEN_ROWS = 250_000
 TOUCH = "import sys, numpy; numpy.ones(int(sys.argv[1]) // 8)"
-"""Allocates memory, writes to it and frees it."""
+"""Allocates memory, writes to it, and frees it."""
 SEVERAL = 4
 """Number of processes that map one file at the same time."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds until the table can be looked up, and peak anonymous memory in MB."""
+    """Seconds until lookups work, and peak anonymous memory in MB."""
 
     seconds: float
     megabytes: float
@@ -47,7 +48,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Target:
-    """A figure computed from some costs, and its bound."""
+    """A figure that is computed from some costs, and its bound."""
 
     name: str
     ways: tuple[str, ...]
@@ -91,7 +92,7 @@ def targets(table_megabytes: float) -> list[Target]:
 
 
 SLOTTED = {"session_adagrad": 2, "session_adam": 3}
-"""Ways with slots in a session, each with the number of variables of the table's size."""
+"""Ways with slots in a session, each with the number of variables that are as large as the table."""
 WAYS = (
     "numpy_copy",
     "assign",
@@ -104,7 +105,7 @@ WAYS = (
 
 
 def write_matrix(path: Path, rows: int, dim: int) -> None:
-    """Writes random float32 rows and flushes them, so that no write-back disturbs the measurements."""
+    """Writes random float32 rows, and flushes them, so that no write-back disturbs the measurements."""
     made = np.lib.format.open_memmap(path, "w+", np.float32, (rows, dim))
     random = np.random.default_rng(0)
     for start in range(0, rows, WRITTEN_ROWS):
@@ -113,7 +114,7 @@ def write_matrix(path: Path, rows: int, dim: int) -> None:
 
 
 def go(way: str, path: Path) -> Cost:
-    """Measures one way in its own process, or in N processes at the same time for `× N`."""
+    """Measures one way in its own process, or for `× N` in N processes at the same time."""
     name, _, several = way.partition(" × ")
     subprocess.run([sys.executable, "-c", TOUCH, str(FOLD * path.stat().st_size)], check=True)
     _into_the_page_cache(path)
@@ -146,16 +147,16 @@ def _into_the_page_cache(path: Path) -> None:
 
 
 def _fitting_rows(rows: int, dim: int, folder: str) -> int:
-    """The number of rows, reduced to what fits on the disk and in memory."""
+    """The number of rows, reduced until they fit on the disk and in memory."""
     room = min(shutil.disk_usage(folder).free * 0.9, psutil.virtual_memory().available / (FOLD + 2))
     fitting = min(rows, int(room / (4 * dim)))
     if fitting < rows:
-        print(f"no room for {rows:,} rows on the disk, or for {FOLD + 2} copies in memory: using {fitting:,} rows")
+        print(f"{rows:,} rows don't fit on the disk, or {FOLD + 2} copies don't fit in memory: using {fitting:,} rows")
     return fitting
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met, else 1."""
+    """Measures and prints; returns 0 if every target is met, else 1."""
     quick = f"one repetition with {QUICK_ROWS:,} rows"
     parser = harness.parser("load", __doc__, quick=quick, repetitions="number of repetitions (3; quick: 1)")
     parser.add_argument("--rows", type=int, help=f"rows of the matrix ({ROWS:,})")

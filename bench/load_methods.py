@@ -1,4 +1,4 @@
-"""Measures one way of getting a mapped matrix into a table, for `bench.load`, which runs it in its own process.
+"""Measures one way to get a mapped matrix into a table. `bench.load` runs it in its own process.
 
     python -m bench.load_methods METHOD FILE.npy
 
@@ -26,7 +26,7 @@ from embexp.tables.table import EmbeddingTable, MappedTable
 from embexp.tables.variables import scatter_rows
 
 IDS = 4096
-"""Rows that are looked up at the end: the time includes making the table usable."""
+"""Number of rows that are looked up at the end, so that the time includes making the table usable."""
 
 
 def numpy_copy(matrix: np.ndarray, ids: np.ndarray) -> Any:
@@ -49,7 +49,7 @@ def memory_map(matrix: np.ndarray, ids: np.ndarray) -> Any:
 
 
 def _in_session(matrix: np.ndarray, ids: np.ndarray, optimizer: str) -> Any:
-    """A table and its slots in a session, filled in chunks, up to the end of the first update of both."""
+    """A table and its slots in a session, filled in chunks, until both have been updated once."""
     rule: Adagrad | Adam = Adagrad() if optimizer == "adagrad" else Adam()
     with tf.Graph().as_default():
         table = EmbeddingTable("item", *matrix.shape, slots=optimizers.slots_of(rule))
@@ -67,13 +67,13 @@ def _in_session(matrix: np.ndarray, ids: np.ndarray, optimizer: str) -> Any:
 
 
 def keras_constant(matrix: np.ndarray, ids: np.ndarray) -> Any:
-    """A Keras layer with the matrix as constant initializer."""
+    """A Keras layer with the matrix as a constant initializer."""
     layer = keras.layers.Embedding(*matrix.shape, embeddings_initializer=keras.initializers.Constant(matrix))
     return layer, layer(ids)
 
 
 def keras_set_weights(matrix: np.ndarray, ids: np.ndarray) -> Any:
-    """A Keras layer of zeros, the cheapest initializer, whose weights are then set."""
+    """A Keras layer that starts from zeros, the cheapest initializer, and whose weights are then set."""
     layer = keras.layers.Embedding(*matrix.shape, embeddings_initializer="zeros")
     layer.build()
     layer.set_weights([matrix])
@@ -95,7 +95,7 @@ def measure(way: str, path: str) -> None:
     """Measures one way, prints its cost, and waits."""
     matrix = np.asarray(np.load(path, mmap_mode="c"))
     ids = np.random.default_rng(0).integers(0, len(matrix), IDS)
-    tf.constant(0)  # initializes TensorFlow, which is not measured
+    tf.constant(0)  # initializes TensorFlow, so that this is not measured
     with PeakMemory() as memory:
         began = time.perf_counter()
         made = WAYS[way](matrix, ids)

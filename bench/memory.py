@@ -2,10 +2,10 @@
 
     python -m bench.memory [--quick] [--json FILE]
 
-`embexp run` trains on two files with the same users and items, one of them with ten times the rows. The benchmark reads
-the run's anonymous memory every 50 ms from outside: what it allocated, without the pages of mapped files, which the
-system can reclaim. Tables and slots depend only on the vocabulary and are subtracted. There is no validation, because
-exact metrics keep about 12 bytes per validation example.
+`embexp run` trains on two files with the same users and items. One file has ten times as many rows. Every 50 ms, the
+benchmark reads the run's anonymous memory from outside. That is what the process allocated, without the pages of mapped
+files, which the system can reclaim. Tables and slots depend only on the vocabulary, and are subtracted. There is no
+validation, because exact metrics keep about 12 bytes per validation example.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SLOTS = 1  # Adagrad's accumulator
 
 @dataclass(frozen=True)
 class Sample:
-    """Anonymous memory at one time; step None: while the data is scanned."""
+    """Anonymous memory at one time. If step is None, the data is being scanned."""
 
     step: int | None
     size: int
@@ -47,9 +47,9 @@ class Course:
     """Memory of one run over time.
 
     Attributes:
-        rows: rows of the file.
+        rows: number of rows in the file.
         scanning: peak while the data is scanned, in MiB.
-        training: step -> median around that step, in MiB.
+        training: median in MiB around a step, by step.
         tables: size of tables and slots, in MiB.
     """
 
@@ -60,7 +60,7 @@ class Course:
 
     @property
     def growth(self) -> float:
-        """Growth from the first of the steps to the last, in MiB."""
+        """Growth from the first step to the last, in MiB."""
         steps = sorted(self.training)
         return self.training[steps[-1]] - self.training[steps[0]]
 
@@ -87,7 +87,7 @@ def write_log(path: Path, rows: int, users: int, items: int) -> None:
 
 
 def watch(folder: Path, data: Path, steps: int) -> tuple[list[Sample], Path]:
-    """Runs an experiment on `data` while sampling its memory; also returns the run's directory."""
+    """Runs an experiment on `data`, and samples its memory. Also returns the run's directory."""
     run = folder / f"run_{data.stem}"
     command = [sys.executable, "-m", "embexp", *harness.experiment(folder, DIM)]
     command += ["data=parquet", f"data.path={data}", "data.label=click", "data.timestamp=time"]
@@ -110,7 +110,7 @@ def watch(folder: Path, data: Path, steps: int) -> tuple[list[Sample], Path]:
 
 
 def anonymous(process: int) -> int | None:
-    """Bytes of anonymous memory of a process; None of one that is gone, or without /proc."""
+    """Bytes of anonymous memory of a process; None if the process has ended or there is no /proc."""
     try:
         text = Path(f"/proc/{process}/status").read_text("ascii")
     except (FileNotFoundError, ProcessLookupError):
@@ -119,7 +119,7 @@ def anonymous(process: int) -> int | None:
 
 
 def _step(run: Path) -> int | None:
-    """The last logged step; None until the vocabularies, which the scan makes, are written."""
+    """The last logged step; None until the scan has written the vocabularies."""
     if not (run / "manifest.json").exists():
         return None
     try:
@@ -130,7 +130,7 @@ def _step(run: Path) -> int | None:
 
 
 def measure(rows: int, users: int, items: int, steps: int, marks: list[int]) -> Course:
-    """Writes a file with this many rows, runs an experiment on it, and summarises the samples."""
+    """Writes a file with so many rows, runs an experiment on it, and summarises the samples."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = folder / f"rows_{rows}.parquet"
@@ -151,7 +151,7 @@ def measure(rows: int, users: int, items: int, steps: int, marks: list[int]) -> 
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if memory is constant and independent of the file's length, else 1."""
+    """Measures and prints; returns 0 if memory is constant and independent of the file's length, else 1."""
     options = harness.parser("memory", __doc__, quick="a fifth of the rows, half the steps").parse_args(argv)
     if not Path("/proc/self/status").exists():
         print("this system has no /proc, so anonymous memory can't be read")

@@ -1,15 +1,15 @@
-"""Whole training steps of the models that embexp ships, beside the same models written plainly in PyTorch and Keras.
+"""Whole training steps of the models in embexp, compared with the same models in plain PyTorch and Keras.
 
     python -m bench.models [--quick] [--models a,b] [--repetitions N] [--threads N] [--json FILE] [--record]
                            [--instructions avx2]
 
-All have the same sizes, rules of the optimizers, batches and number of threads. Ours is a run with its input pipeline;
-the others get batches that are in memory. Each library is a process of its own, and they take turns: a repetition is
-some steps of each, one library after the other. Ratios are taken within a repetition, and their median is reported.
-DLRM has one peer more: PyTorch with the tables of FBGEMM, whose backward pass is the update.
+All have the same sizes, optimizer rules, batches and number of threads. embexp is a run with its input pipeline; the
+others get batches that are in memory. Each library has its own process, and the processes take turns: in a repetition,
+each library trains some steps, one library after another. Ratios are taken within a repetition, and their median is
+reported. DLRM has one more peer: PyTorch with the tables of FBGEMM, whose backward pass is the update.
 
-Then the profiler tells where a step of ours goes. For DLRM, and for models that are mostly matrix products, the least
-time that the machine needs is told, too (`limit` in `bench/models_ours.py`).
+Then the profiler shows how a step of embexp spends its time. For DLRM, and for models that are mostly matrix products,
+the benchmark also prints the least time that this machine needs (`limit` in `bench/models_ours.py`).
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from bench.models_ours import PARTS, begun, limit
 OURS = "embexp"
 LIBRARIES = (OURS, "torch", "keras", "fbgemm")
 SECONDS, QUICK_SECONDS = 2.0, 0.5
-"""Of a library's steps in a repetition, at most; but it does at least `FEWEST`, and at most `MOST`."""
+"""Time limit of a library in a repetition; but it trains at least `FEWEST` and at most `MOST` steps."""
 FEWEST, MOST = 3, 200
 LIMIT_TARGET = 2.0
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met, else 1."""
+    """Measures and prints; returns 0 if every target is met, else 1."""
     quick, repetitions = "one repetition with fewer steps", "number of repetitions (5; quick: 1)"
     parser = harness.parser("models", __doc__, quick=quick, repetitions=repetitions, threads=True)
     parser.add_argument("--models", help=f"some of {','.join(CASES)}, separated by commas")
     options = parser.parse_args(argv)
     names = options.models.split(",") if options.models else list(CASES)
     if unknown := [name for name in names if name not in CASES]:
-        parser.error(f"no models: {', '.join(unknown)}")
+        parser.error(f"unknown models: {', '.join(unknown)}")
     count, seconds = options.repetitions or (1 if options.quick else 5), QUICK_SECONDS if options.quick else SECONDS
     described = harness.introduce()
     print(f"{'threads':12} {options.threads}")
-    print(f"\nms/step (of the processor){'embexp':>16}{'torch':>18}{'keras':>18}   ratios", flush=True)
+    print(f"\nms/step (processor time)  {'embexp':>16}{'torch':>18}{'keras':>18}   ratios", flush=True)
     results, missed = {}, False
     for name in names:
         found = results[name] = measured(name, options.threads, count, seconds)
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 def figures(found: dict[str, Any]) -> dict[str, Any]:
-    """What pages may quote of a model: milliseconds and ratios by library, and the limit."""
+    """The figures of a model that pages may quote: milliseconds and ratios by library, and the limit."""
     ours = found["times"][OURS]
     quotable: dict[str, Any] = {
         library: {
@@ -80,30 +80,30 @@ def figures(found: dict[str, Any]) -> dict[str, Any]:
 class Worker:
     """A process that trains one case with one library.
 
-    Each library has its own, so that no library's threads wait beside another's. All stay, and only the one that is
-    asked does anything.
+    Each library has its own process, so that its threads never wait for those of another library. All processes stay
+    alive, and only the one that is asked does anything.
     """
 
     def __init__(self, stack: contextlib.ExitStack, library: str, case: str, folder: Path, threads: int) -> None:
-        """Starts it, and waits until it is ready; it ends with the stack."""
+        """Starts the process, and waits until it is ready. The process ends with the stack."""
         context = multiprocessing.get_context("spawn")
         self._pool = stack.enter_context(ProcessPoolExecutor(1, context))
         stack.callback(lambda: self._pool.submit(_end).result())
         self._pool.submit(_begin, library, case, folder, threads).result()
 
     def ask(self, what: str, steps: int) -> Any:
-        """What a function of `_begin` returns: `train`, `profile` or `limit`."""
+        """The result of a function of `_begin`: `train`, `profile` or `limit`."""
         return self._pool.submit(_answer, what, steps).result()
 
 
 _ending = contextlib.ExitStack()
 _answers: dict[str, Callable[[int], Any]] = {}
-"""Of the process of a worker."""
+"""The functions of a worker's process, by name."""
 
 
 def _begin(library: str, name: str, folder: Path, threads: int) -> None:
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": str(threads)}
-    os.dup2(os.open(folder / f"{library}.stderr", os.O_WRONLY | os.O_CREAT, 0o600), 2)  # TensorFlow greets even so
+    os.dup2(os.open(folder / f"{library}.stderr", os.O_WRONLY | os.O_CREAT, 0o600), 2)  # TensorFlow still greets
     case = CASES[name]
     if library != OURS:
         advance = importlib.import_module(f"bench.models_{library}").advance
@@ -123,7 +123,7 @@ def _end() -> None:
 
 
 def _timed(advance: Any) -> Callable[[int], tuple[float, float]]:
-    """A function of the number of steps: milliseconds of a step, and those of the processor, user and system."""
+    """A function from a number of steps to milliseconds per step, by the clock and by the processor."""
 
     def timed(steps: int) -> tuple[float, float]:
         start, processor = time.perf_counter(), time.process_time()
@@ -134,11 +134,11 @@ def _timed(advance: Any) -> Callable[[int], tuple[float, float]]:
 
 
 def measured(name: str, threads: int, repetitions: int, seconds: float) -> dict[str, Any]:
-    """Milliseconds of a step and of the processor by library, for each repetition; the profile; the limit."""
+    """Milliseconds per step, by the clock and by the processor, for each library and repetition; profile; limit."""
     libraries = [each for each in LIBRARIES if each != "fbgemm" or CASES[name].fbgemm]
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         workers = {}
-        for library in libraries:  # ours first: it makes the batches of the others
+        for library in libraries:  # embexp first, because it makes the batches of the others
             workers[library] = Worker(stack, library, name, Path(scratch), threads)
         steps = {}
         for library, worker in workers.items():
@@ -155,7 +155,7 @@ def measured(name: str, threads: int, repetitions: int, seconds: float) -> dict[
 
 
 def report(name: str, found: dict[str, Any]) -> bool:
-    """Prints a model's results; whether a target is missed."""
+    """Prints a model's results; returns whether a target is missed."""
     times, case = found["times"], CASES[name]
     medians = {
         library: [statistics.median(part) for part in zip(*each, strict=True)] for library, each in times.items()
@@ -179,7 +179,7 @@ def report(name: str, found: dict[str, Any]) -> bool:
             bound = f" <= {LIMIT_TARGET} {harness.word(ratio <= LIMIT_TARGET)}"
         print(
             f"    limit: {least['gflop']:.2f} GFLOP at {least['gflops']:.0f}/s{traffic}: {least['ms']:.2f} ms; "
-            f"a step is {ratio:.2f} × that{bound}, one of Keras {theirs:.2f} ×",
+            f"a step takes {ratio:.2f} × that{bound}, in Keras {theirs:.2f} ×",
             flush=True,
         )
     return missed

@@ -1,4 +1,4 @@
-"""The models that `bench.models` trains: their data, their configs, and the batches and sizes that the peers get."""
+"""The models of `bench.models`: their data, their configs, and the batches and sizes for the other libraries."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bench import planted_graph
 from embexp.system import files
 
 CATEGORIES, NUMBERS, ROWS = 26, 13, 100_000
-"""Categories, numbers, and rows of each category's table, of the models of clicks."""
+"""For the models of clicks: number of categories, of numeric columns, and of rows in each category's table."""
 CLICKS, RATINGS, PAIRS, TEXTS = 200_000, 400_000, 800_000, 5_000
-"""Examples of each kind of data."""
+"""Number of examples of each kind of data."""
 USERS, ITEMS, WORDS = 100_000, 20_000, 50_000
 SHORTEST, LONGEST = 8, 64
-"""Words of a text; their number is uniform."""
+"""Bounds on the number of words of a text, which is uniform."""
 ADAGRAD_RATES = {"lr": 0.05, "initial_accumulator_value": 1e-7}
 ADAM_RATES = 0.001
 _CLICK_GRAPH = f"""# @package _global_
@@ -37,13 +37,13 @@ class Case:
     """A model to train.
 
     Attributes:
-        family: which of the plain models of the peers it is: clicks, products, dot, texts or graph.
-        data: writes the data into a folder and returns their path.
-        overrides: of embexp's config, without the data's path.
+        family: the plain model of the other libraries: clicks, products, dot, texts or graph.
+        data: writes the data into a folder, and returns their path.
+        overrides: overrides of embexp's config, without the path of the data.
         rule: optimizer of the tables: sgd, adagrad or adam.
-        torch: how many times as fast as PyTorch it is to be.
+        torch: the target: how many times as fast as PyTorch.
         keras: the same for Keras.
-        fbgemm: the same for PyTorch with FBGEMM's tables; None: it is not measured.
+        fbgemm: the same for PyTorch with FBGEMM's tables; None: not measured.
     """
 
     family: str
@@ -56,18 +56,18 @@ class Case:
 
 
 def clicks(folder: Path) -> Path:
-    """Labels, numbers, and uniform categories, so that a batch has hardly any row twice."""
+    """Writes labels, numbers, and uniform categories, so that a batch has hardly any row twice."""
     random = np.random.default_rng(0)
     columns = {"label": random.integers(0, 2, CLICKS)}
     columns |= {f"I{n + 1}": random.normal(size=CLICKS).astype(np.float32) for n in range(NUMBERS)}
     columns |= {f"C{n + 1}": random.integers(0, 2**40, CLICKS) for n in range(CATEGORIES)}
-    # Patterns of columns need a graph of their own.
+    # Patterns of columns need their own graph.
     files.write_text(folder / "conf" / "graph" / "bench_models.yaml", _CLICK_GRAPH)
     return _written(folder / "clicks.parquet", columns)
 
 
 def ratings(folder: Path) -> Path:
-    """Ratings of items, popular by Zipf's law, by uniform users."""
+    """Writes ratings by uniform users, of items whose popularity follows Zipf's law."""
     random = np.random.default_rng(1)
     columns = {
         "user": random.integers(0, USERS, RATINGS),
@@ -78,14 +78,14 @@ def ratings(folder: Path) -> Path:
 
 
 def pairs(folder: Path) -> Path:
-    """Pairs of words, popular by Zipf's law; one in six is of a text."""
+    """Writes pairs of words, whose frequency follows Zipf's law. One pair in six comes from a text."""
     random = np.random.default_rng(2)
     columns = {name: _popular(random, WORDS, PAIRS) for name in ("center", "context")}
     return _written(folder / "pairs.parquet", {**columns, "label": (random.random(PAIRS) < 1 / 6).astype(np.int64)})
 
 
 def texts(folder: Path) -> Path:
-    """Texts of `SHORTEST` to `LONGEST` words and their classes."""
+    """Writes texts of `SHORTEST` to `LONGEST` words, and their classes."""
     random = np.random.default_rng(3)
     lines = []
     for length in random.integers(SHORTEST, LONGEST + 1, TEXTS):
@@ -96,7 +96,7 @@ def texts(folder: Path) -> Path:
 
 
 def graph(folder: Path) -> Path:
-    """40,000 entities, and 90,000 triples."""
+    """Writes 90,000 triples of 40,000 entities."""
     return planted_graph.write_graph(folder / "graph")
 
 
@@ -151,7 +151,7 @@ CASES = {
     "complex_1vsall": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1"), torch=1.5),
     "transe": Case("graph", graph, (*_GRAPH, "model=transe", "data.negatives=128")),
 }
-"""By name."""
+"""The cases by name."""
 
 
 @dataclass(frozen=True)
@@ -161,15 +161,15 @@ class Setting:
     Attributes:
         family: see `Case`.
         rule: optimizer of the tables.
-        model: embexp's settings of it.
-        tables: rows and dim by name.
-        batches: ids by column, `dense`, `label`, and of texts `lengths`; lists are padded with a row of their own, the
-            one after the last.
-        sides: of products, the column of each table.
-        biases: the same of tables of biases.
-        numbers: dense columns.
-        classes: of labels.
-        every_entity: whether all entities are the candidates of each query.
+        model: embexp's settings of the model.
+        tables: rows and dim of each table by name.
+        batches: ids by column, `dense`, `label`, and for texts `lengths`. Lists are padded with an additional row after
+            the last one.
+        sides: for products, the column of each table.
+        biases: the same for tables of biases.
+        numbers: number of dense columns.
+        classes: number of classes of the label.
+        every_entity: whether every query has all entities as candidates.
     """
 
     family: str
@@ -185,7 +185,7 @@ class Setting:
 
 
 def setting(case: Case, folder: Path) -> Setting:
-    """Reads what `models_ours.begun` has written."""
+    """Reads the files that `models_ours.begun` has written."""
     told = json.loads((folder / "sizes.json").read_text())
     tables = {name: (rows, dim) for name, (rows, dim) in told["tables"].items()}
     with np.load(folder / "batches.npz") as file:

@@ -1,4 +1,4 @@
-"""DLRM of `bench.models` in PyTorch with FBGEMM's tables for the processor, whose backward pass is the update."""
+"""DLRM of `bench.models` in PyTorch with FBGEMM's tables for CPUs, whose backward pass is the update."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.models_cases import ADAGRAD_RATES, Setting
 
 
 def advance(setting: Setting, threads: int, net_of: Callable[[Setting], Any] | None = None) -> Callable[[int], None]:
-    """A function that does so many steps, with the ids of all tables in one tensor."""
+    """A function that trains so many steps, with the ids of all tables in one tensor."""
     count = sum(len(setting.batches[0][name]) for name in setting.tables)
     batches = [
         {
@@ -31,7 +31,7 @@ def advance(setting: Setting, threads: int, net_of: Callable[[Setting], Any] | N
 
 
 class FusedDLRM(models_torch.Clicks):
-    """All tables are one operator, and each id is a bag of its own; initial rows are those of the plain model."""
+    """All tables are one operator, and each id is its own bag. Initial rows are as in the plain model."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -47,9 +47,9 @@ class FusedDLRM(models_torch.Clicks):
         for (slot,) in tables.split_optimizer_states():
             slot.fill_(ADAGRAD_RATES["initial_accumulator_value"])
         self.embeddings = torch.nn.ModuleList()
-        self.tables = [tables]  # a list, so that the dense rule does not get the rows
+        self.tables = [tables]  # a list, so that the dense optimizer does not get the rows
 
     def vectors(self, batch: dict[str, Any]) -> list[Any]:
-        """Those of all tables [batch, tables × dim]."""
+        """The vectors of all tables, [batch, tables × dim]."""
         [tables] = self.tables
         return [tables(batch["ids"], batch["offsets"])]

@@ -1,7 +1,7 @@
-"""The models of `bench.models` written plainly in Keras: `Embedding`, and a compiled step with Adam for the dense part.
+"""The models of `bench.models` in plain Keras: `Embedding`, and a compiled step with Adam for the dense part.
 
-A compiled loop over a tf.data set, which is what `fit` executes with `steps_per_execution`: so its callbacks and Python
-cost nothing here.
+The step is a compiled loop over a tf.data dataset, as in `fit` with `steps_per_execution`. So the cost of callbacks and
+of Python is not included.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.models_cases import ADAGRAD_RATES, ADAM_RATES, Setting
 
 
 def advance(setting: Setting, threads: int) -> Callable[[int], None]:
-    """A function that does so many steps."""
+    """A function that trains so many steps."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     net = _NETS[setting.family](setting)
     rules: dict[str, Any] = {
@@ -31,7 +31,7 @@ def advance(setting: Setting, threads: int) -> Callable[[int], None]:
     rule, of_dense = rules[setting.rule], keras.optimizers.Adam(ADAM_RATES)
     columns = {name: np.stack([batch[name] for batch in setting.batches]) for name in setting.batches[0]}
     dataset = tf.data.Dataset.from_tensor_slices(columns).repeat().prefetch(4)
-    net.loss_of({name: tf.constant(array) for name, array in setting.batches[0].items()})  # makes the variables
+    net.loss_of({name: tf.constant(array) for name, array in setting.batches[0].items()})  # creates the variables
     tables = [each for layer in net.tables() for each in layer.trainable_variables]
     dense = [each for each in net.trainable_variables if not any(each is table for table in tables)]
     rule.build(tables)
@@ -62,12 +62,12 @@ class _Net(keras.Model):  # type: ignore[misc]  # Keras is untyped
         }
 
     def tables(self) -> list[Any]:
-        """The layers of the tables."""
+        """The tables as layers."""
         return list(self.embeddings.values())
 
 
 class Clicks(_Net):
-    """DLRM, with or without the embeddings in the top's input; or an MLP of all inputs."""
+    """DLRM, whose top MLP may also get the embeddings, or an MLP of all inputs."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -82,7 +82,7 @@ class Clicks(_Net):
         self.pairs = left * count + right
 
     def loss_of(self, batch: dict[str, Any]) -> Any:
-        """The mean loss of a batch, with the model's own."""
+        """The model's mean loss over a batch."""
         vectors = [table(batch[name]) for name, table in self.embeddings.items()]
         if self.mlp:
             inputs = [batch["dense"], *vectors]
@@ -98,7 +98,7 @@ class Clicks(_Net):
 
 
 class Products(_Net):
-    """A factorization machine, alone or with an MLP (DeepFM), or a deep & cross network."""
+    """A factorization machine, alone or with an MLP (DeepFM), or a Deep & Cross Network."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -116,7 +116,7 @@ class Products(_Net):
         self.head = layers.Dense(1, use_bias=False) if hidden else None
 
     def loss_of(self, batch: dict[str, Any]) -> Any:
-        """The mean loss of a batch, with the model's own."""
+        """The model's mean loss over a batch."""
         vectors = [table(batch[name]) for name, table in self.embeddings.items()]
         numbers = batch["dense"]
         row = x = ops.concatenate([numbers, *vectors], 1)
@@ -143,7 +143,7 @@ class Dot(_Net):
         self.bias = self.add_weight(shape=(1,), initializer="zeros", name="bias")
 
     def loss_of(self, batch: dict[str, Any]) -> Any:
-        """The mean loss of a batch, with the model's own."""
+        """The model's mean loss over a batch."""
         left, right = (self.embeddings[table](batch[column]) for table, column in self.setting.sides.items())
         logits = ops.sum(left * right, axis=1) + self.bias
         for table, column in self.setting.biases.items():
@@ -168,7 +168,7 @@ class Texts(_Net):
         self.head = layers.Dense(setting.classes, kernel_constraint=norm and keras.constraints.MaxNorm(norm, axis=0))
 
     def loss_of(self, batch: dict[str, Any]) -> Any:
-        """The mean loss of a batch, with the model's own."""
+        """The model's mean loss over a batch."""
         ids = batch["words"]
         used = ops.cast(ids < self.setting.tables["word"][0], "float32")[:, :, None]
         words = self.embeddings["word"](ids) * used
@@ -183,10 +183,10 @@ class Texts(_Net):
 
 
 class Graph(_Net):
-    """ComplEx and TransE, with negatives or all entities as candidates."""
+    """ComplEx or TransE, with negatives or all entities as candidates."""
 
     def loss_of(self, batch: dict[str, Any]) -> Any:
-        """The mean loss of a batch, with the model's own."""
+        """The model's mean loss over a batch."""
         entity, relation = (self.embeddings[name] for name in ("entity", "relation"))
         s, r = entity(batch["source"]), relation(batch["relation"])
         whole, model = self.setting.every_entity, self.setting.model

@@ -1,6 +1,6 @@
-"""embexp's side of `bench.models`: a run that has begun, its batches for the peers, where its time goes, and the limit.
+"""embexp in `bench.models`: a run that has started, its batches for the others, its profile, and its limit.
 
-The limit is the least time of a step: its products, and for DLRM its memory traffic, at this machine's measured speeds.
+The limit is the least time of a step: its products, and for DLRM its memory traffic, at this machine's measured speed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from bench.models_cases import LONGEST, NUMBERS, SHORTEST, Case
 from embexp.system import environment
 
 BATCHES = 24
-"""Different batches that the peers get."""
+"""Number of different batches that the other libraries get."""
 PARTS = ("rows", "forward", "backward", "dense_rule")
-"""The name scopes of a training step (`embexp.training.step`)."""
+"""The name scopes in a training step (`embexp.training.step`)."""
 LARGEST = 8
 _SCOPE = re.compile(f"({'|'.join(PARTS)})(?:_[0-9]+)?")
 _SIDE, _COPIED = 2048, 64 << 20
@@ -35,12 +35,12 @@ _REPEATS = 7
 
 @dataclass(frozen=True)
 class Ours:
-    """A run that has begun.
+    """A run that has started.
 
     Attributes:
-        train: does so many steps.
-        spec: describes it.
-        sizes: rows and dim of its tables, by name.
+        train: trains so many steps.
+        spec: spec of the run.
+        sizes: rows and dim of each table by name.
     """
 
     train: Any
@@ -48,7 +48,7 @@ class Ours:
     sizes: dict[str, tuple[int, int]]
 
     def profile(self, steps: int) -> dict[str, float]:
-        """Milliseconds of a step by part, see `parts`."""
+        """Milliseconds of a step by part; see `parts`."""
         import tensorflow as tf
 
         with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +59,7 @@ class Ours:
 
 
 def composed(case: Case, folder: Path, threads: int) -> Any:
-    """Writes the data of a case into the folder, and returns the spec of a run that does not end by itself."""
+    """Writes the data of a case into the folder, and returns the spec of a run without an end."""
     import embexp
 
     overrides = [
@@ -75,7 +75,7 @@ def composed(case: Case, folder: Path, threads: int) -> Any:
 
 @contextlib.contextmanager
 def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
-    """A run with its tables filled; writes `batches.npz` and `sizes.json` into the folder."""
+    """Starts a run and fills its tables. Writes `batches.npz` and `sizes.json` into the folder."""
     spec = composed(case, folder, threads)
     environment.load_tensorflow(**spec.strategy.kernels)
     from embexp.records.folder import RunFolder
@@ -97,9 +97,9 @@ def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
 
 
 def _columns(dataset: Any) -> dict[str, np.ndarray]:
-    """Arrays [BATCHES, ...] of the first batches: ids by column, `dense` and `label`.
+    """The first batches as arrays [BATCHES, ...]: ids by column, `dense` and `label`.
 
-    Lists are padded with -1 to the longest of all.
+    Lists are padded with -1 to the length of the longest.
     """
     batches = list(dataset.take(BATCHES))
     found = {}
@@ -115,15 +115,15 @@ def _columns(dataset: Any) -> dict[str, np.ndarray]:
 
 
 def parts(folder: Path, steps: int) -> dict[str, float]:
-    """Milliseconds of a step by part, summed over threads, so that together they may be more than its duration.
+    """Milliseconds of a step by part. They are summed over threads, so the total may exceed the step's duration.
 
     Args:
-        folder: that of `tf.profiler.experimental.start`.
-        steps: how many were done meanwhile.
+        folder: the folder given to `tf.profiler.experimental.start`.
+        steps: number of steps that were profiled.
 
     Returns:
-        By the names of `PARTS`; `input`, which is that of tf.data's threads; `other`; and then by kind of operation the
-        `LARGEST` kinds.
+        Milliseconds of each name in `PARTS`, of `input` (the threads of tf.data) and of `other`, and then of the
+        `LARGEST` kinds of operation.
     """
     found: dict[str, float] = dict.fromkeys((*PARTS, "input", "other"), 0.0)
     kinds: collections.defaultdict[str, float] = collections.defaultdict(float)
@@ -142,14 +142,14 @@ def parts(folder: Path, steps: int) -> dict[str, float]:
 
 
 def _part(scopes: str) -> str:
-    """The part of a step that an operation belongs to, from its name; TensorFlow numbers scopes of one name."""
-    if "/gradient_tape/" in scopes:  # of the operations of the scope whose name follows
+    """The part of a step that an operation belongs to, by its name. TensorFlow numbers scopes of the same name."""
+    if "/gradient_tape/" in scopes:  # belongs to the operations in the scope whose name follows
         return "backward"
     return next((found[1] for scope in scopes.split("/") if (found := _SCOPE.fullmatch(scope))), "other")
 
 
 def _events(folder: Path) -> Iterator[tuple[str, float]]:
-    """Names and milliseconds of all events on the processor."""
+    """Names and milliseconds of all events on the CPU."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     [file] = folder.rglob("*.xplane.pb")
@@ -163,15 +163,15 @@ def _events(folder: Path) -> Iterator[tuple[str, float]]:
 
 
 def limit(spec: Any, tables: Mapping[str, tuple[int, int]]) -> dict[str, float] | None:
-    """What a step costs at least; None for models that are neither DLRM nor mostly products.
+    """The least cost of a step; None for models that are neither DLRM nor mostly products.
 
     Args:
-        spec: of the run.
-        tables: rows and dim by name.
+        spec: spec of the run.
+        tables: rows and dim of each table by name.
 
     Returns:
-        `gflop`, `mib` (0 where only products are counted), the speeds `gflops` and `gib_per_second`, and `ms`, the sum
-        of both at these speeds.
+        `gflop`, `mib` (0 if only products are counted), the speeds `gflops` and `gib_per_second`, and `ms`, the time
+        that both take at these speeds.
     """
     batch, count = spec.train.batch_size, len(tables)
     rows, dim = next(iter(tables.values()))
@@ -194,7 +194,7 @@ def limit(spec: Any, tables: Mapping[str, tuple[int, int]]) -> dict[str, float] 
 
 
 def _cross_flops(model: Any, batch: int, width: int) -> float:
-    """Three products of each matrix: forward, by the inputs, and by the weights."""
+    """Three products per matrix: forward, gradient of the inputs, and gradient of the weights."""
     rank = model.low_rank(width)
     crosses = model.layers * (width**2 if rank is None else 2 * width * rank)
     deep = sum(a * b for a, b in itertools.pairwise([width, *model.hidden]))
@@ -202,9 +202,9 @@ def _cross_flops(model: Any, batch: int, width: int) -> float:
 
 
 def _text_flops(batch: int, dim: int, maps: int, widths: Sequence[int]) -> float:
-    """Forward, each word with each tap of each map; backward, two sums over one window of each text and map.
+    """Forward, each word with each tap of each map. Backward, two sums over one window per text and map.
 
-    Only the window that is the maximum has a gradient. Products with the padding are 0.
+    Only the window with the maximum has a gradient. Products with padding are 0.
     """
     words = (SHORTEST + LONGEST) / 2
     return 2.0 * batch * dim * maps * sum(widths) * (words + 2)
@@ -217,18 +217,18 @@ def _widths(model: Any, count: int, dim: int) -> tuple[list[int], list[int]]:
 
 
 def _flops(model: Any, batch: int, count: int, dim: int) -> float:
-    """Forward, by the inputs, and by the weights: three products of a layer; the first has no gradient by its input."""
+    """Three products per layer: forward, gradient of the inputs, except in the first layer, and of the weights."""
     bottom, top = _widths(model, count, dim)
     layers = sum(a * b for widths in (bottom, top) for a, b in itertools.pairwise(widths))
-    pairs = 2 * (count + 1) ** 2 * dim  # the Gram matrix, and its gradient
+    pairs = 2 * (count + 1) ** 2 * dim  # the Gram matrix and its gradient
     return 2.0 * batch * (3 * layers - bottom[0] * bottom[1] + pairs)
 
 
 def _bytes(model: Any, batch: int, count: int, dim: int, slots: int) -> float:
-    """Numbers of float32 that are read or written at least, if every intermediate result is written and read once.
+    """The least number of float32 values that are read or written, if intermediate results are written and read once.
 
-    Of each looked-up vector: the row is read, the vector written and read, its gradient written and read, and the row
-    and its slots read and written. Of each layer's output and its gradient: written once and read twice.
+    For each looked-up vector, the row is read, the vector and its gradient are written and read, and the row and its
+    slots are read and written. Each layer's output and its gradient are written once and read twice.
     """
     bottom, top = _widths(model, count, dim)
     vectors = batch * count * dim * (1 + 2 + 2 + 2 + 2 * slots)
@@ -237,7 +237,7 @@ def _bytes(model: Any, batch: int, count: int, dim: int, slots: int) -> float:
 
 
 def _product_speed() -> float:
-    """GFLOP/s of a product of large matrices."""
+    """GFLOP/s of a product of two large matrices."""
     import tensorflow as tf
 
     x = tf.random.stateless_normal([_SIDE, _SIDE], [0, 0])
@@ -246,7 +246,7 @@ def _product_speed() -> float:
 
 
 def _copy_speed() -> float:
-    """GiB/s of a copy, read and written, with as many threads as any operation."""
+    """GiB/s of a copy, counting reads and writes, with as many threads as any operation."""
     import tensorflow as tf
 
     x = tf.Variable(tf.zeros([_COPIED // 4]))
@@ -254,7 +254,7 @@ def _copy_speed() -> float:
 
     @tf.function  # type: ignore[untyped-decorator]
     def copy() -> Any:
-        y.assign(-x)  # an operation of one pass; an assignment alone would share the memory
+        y.assign(-x)  # one operation in one pass; an assignment alone would share the memory
         return tf.constant(0.0)
 
     return 2 * _COPIED / _least(copy) / 2**30

@@ -1,4 +1,4 @@
-"""The models of `bench.models` written plainly in PyTorch: `Embedding(sparse=True)`, and Adam for the dense part."""
+"""The models of `bench.models` in plain PyTorch: `Embedding(sparse=True)`, and Adam for the dense part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RULES: dict[str, Callable[[Any], Any]] = {
 
 
 def advance(setting: Setting, threads: int, net_of: Callable[[Setting], Any] | None = None) -> Callable[[int], None]:
-    """A function that does so many steps, of the family's model or another."""
+    """A function that trains so many steps, with the model of the family or a given one."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     batches = [
@@ -29,7 +29,7 @@ def advance(setting: Setting, threads: int, net_of: Callable[[Setting], Any] | N
         for batch in setting.batches
     ]
     net = (net_of or _NETS[setting.family])(setting)
-    whole = [*net.whole_tables()] if isinstance(net, Graph) else []  # all rows have gradients: dense ones
+    whole = [*net.whole_tables()] if isinstance(net, Graph) else []  # all rows have gradients, so gradients are dense
     tables = [each.weight for each in net.modules() if isinstance(each, nn.Embedding)]
     sparse = [table for table in tables if not any(table is each for each in whole)]
     dense = [each for each in net.parameters() if not any(each is table for table in tables)]
@@ -56,7 +56,7 @@ def advance(setting: Setting, threads: int, net_of: Callable[[Setting], Any] | N
 
 def _table(setting: Setting, name: str, **settings: Any) -> nn.Embedding:
     rows, dim = setting.tables[name]
-    table = nn.Embedding(rows + 1, dim, sparse=True, **settings)  # one more, for padding
+    table = nn.Embedding(rows + 1, dim, sparse=True, **settings)  # one more row, for padding
     nn.init.normal_(table.weight, std=0.1)
     return table
 
@@ -69,7 +69,7 @@ def _mlp(widths: list[int], *, last: bool = False) -> nn.Sequential:
 
 
 class Clicks(nn.Module):
-    """DLRM, with or without the embeddings in the top's input; or an MLP of all inputs."""
+    """DLRM, whose top MLP may also get the embeddings, or an MLP of all inputs."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__()
@@ -86,11 +86,11 @@ class Clicks(nn.Module):
         self.top = _mlp([width, *model["top"], 1], last=True)
 
     def vectors(self, batch: dict[str, Any]) -> list[Any]:
-        """One of each table [batch, dim], or several in a tensor, side by side."""
+        """One vector per table, [batch, dim], or several in one tensor, side by side."""
         return [table(batch[name]) for table, name in zip(self.embeddings, self.names, strict=True)]
 
     def loss_of(self, batch: dict[str, Any]) -> Any:
-        """The mean loss of a batch, with the model's own."""
+        """The model's mean loss over a batch."""
         vectors = self.vectors(batch)
         if self.kind == "mlp":
             inputs = [batch["dense"], *vectors]
@@ -104,7 +104,7 @@ class Clicks(nn.Module):
 
 
 class Products(nn.Module):
-    """A factorization machine, alone or with an MLP (DeepFM), or a deep & cross network."""
+    """A factorization machine, alone or with an MLP (DeepFM), or a Deep & Cross Network."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Products(nn.Module):
         self.head = nn.Linear(hidden[-1], 1, bias=False) if hidden else None
 
     def loss_of(self, batch: dict[str, Any]) -> Any:
-        """The mean loss of a batch, with the model's own."""
+        """The model's mean loss over a batch."""
         vectors = [table(batch[name]) for table, name in zip(self.embeddings, self.names, strict=True)]
         numbers = batch["dense"]
         row = x = torch.cat([numbers, *vectors], 1)
@@ -153,7 +153,7 @@ class Dot(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def loss_of(self, batch: dict[str, Any]) -> Any:
-        """The mean loss of a batch, with the model's own."""
+        """The model's mean loss over a batch."""
         left, right = (self.embeddings[table](batch[column]) for table, column in self.sides.items())
         logits = (left * right).sum(1) + self.bias
         for table, column in self.biases.items():
@@ -179,7 +179,7 @@ class Texts(nn.Module):
         self.head = nn.Linear(model["maps"] * len(model["widths"]) if self.cnn else dim, setting.classes)
 
     def loss_of(self, batch: dict[str, Any]) -> Any:
-        """The mean loss of a batch, with the model's own."""
+        """The model's mean loss over a batch."""
         words = self.words(batch["words"])
         if self.cnn:
             turned = words.transpose(1, 2)
@@ -190,7 +190,7 @@ class Texts(nn.Module):
 
 
 class Graph(nn.Module):
-    """ComplEx and TransE, with negatives or all entities as candidates."""
+    """ComplEx or TransE, with negatives or all entities as candidates."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__()
@@ -201,11 +201,11 @@ class Graph(nn.Module):
         self.entities, self.model = setting.tables["entity"][0], setting.model
 
     def whole_tables(self) -> list[Any]:
-        """Tables all of whose rows are looked up."""
+        """The tables whose rows are all looked up."""
         return [self.entity.weight] if self.all else []
 
     def loss_of(self, batch: dict[str, Any]) -> Any:
-        """The mean loss of a batch, with the model's own."""
+        """The model's mean loss over a batch."""
         source, relation = self.entity(batch["source"]), self.relation(batch["relation"])
         candidates = self.entity.weight[: self.entities] if self.all else self.entity(batch["candidates"])
         penalty = 0.0

@@ -1,12 +1,12 @@
-"""What rows of 16 bits cost in quality: paired runs with rows and slots in float32 and in 16 bits.
+"""What 16-bit rows cost in quality: paired runs with rows and slots in float32 and in 16 bits.
 
     python -m bench.narrow [--quick] [--seeds N] [--only a,b] [--data FOLDER] [--json FILE]
 
-Experiments: a planted click log, also with the small steps of SGD, MovieLens-100K (FOLDER/ml-100k, RecBole's files) and
-Kinship (FOLDER/kinship). Those without a file are left out, visibly. Each seed draws other initial rows and another
-order of the examples, and trains once with each way of storing rows. Printed are the mean of the test metric, and of
-the differences to float32 in per cent of it, with the 95% interval of Student's t over seeds. Stochastic rounding is to
-stay within 0.5%.
+The experiments are a planted click log, which is also trained with the small steps of SGD, MovieLens-100K
+(FOLDER/ml-100k, RecBole's files) and Kinship (FOLDER/kinship). An experiment without a file is skipped with a message.
+Each seed gives other initial rows and another order of the examples, and trains once with each way to store rows. The
+table has the mean test metric, and the mean difference from float32 in per cent, with Student's 95% interval over
+seeds. The target for stochastic rounding is at most 0.5%.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from scipy import stats
 from bench import harness
 
 WITHIN = 0.5
-"""Per cent of the metric, within which the interval of stochastic rounding is to lie."""
+"""The target: per cent of the metric within which the interval of stochastic rounding must lie."""
 WAYS: dict[str, tuple[dict[str, str], bool]] = {
     "float32": ({}, True),
     "bfloat16, stochastic": ({"dtype": "bfloat16", "slot_dtype": "bfloat16"}, True),
     "bfloat16, nearest": ({"dtype": "bfloat16", "slot_dtype": "bfloat16", "stochastic_rounding": "false"}, False),
     "float16, stochastic": ({"dtype": "float16", "slot_dtype": "bfloat16"}, True),
 }
-"""Settings of every table, and whether they are to stay within the bound."""
+"""Settings of every table, and whether the bound applies to them."""
 CASES: dict[str, tuple[tuple[str, ...], str | None, str]] = {
     "clicks": (("experiment=clicks", "data.examples=200000"), None, "auc"),
     "clicks-sgd": (
@@ -53,11 +53,11 @@ CASES: dict[str, tuple[tuple[str, ...], str | None, str]] = {
     ),
     "kinship": (("experiment=knowledge_graph", "train.epochs=20", "tables.entity.dim=200"), "kinship", "mrr"),
 }
-"""Overrides, the file or folder in the folder of data, and the metric."""
+"""Overrides, the file or folder inside the data folder, and the metric."""
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if stochastic rounding stays within the bound, else 1."""
+    """Measures and prints; returns 0 if stochastic rounding stays within the bound, else 1."""
     parser = harness.parser("narrow", __doc__, quick="two seeds of clicks, with few examples")
     parser.add_argument("--seeds", type=int, help="number of seeds (10; quick: 2)")
     parser.add_argument("--only", help=f"some of {','.join(CASES)}, separated by commas")
@@ -65,13 +65,13 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     names = options.only.split(",") if options.only else ["clicks"] if options.quick else list(CASES)
     if unknown := [name for name in names if name not in CASES]:
-        parser.error(f"no cases: {', '.join(unknown)}")
+        parser.error(f"unknown cases: {', '.join(unknown)}")
     seeds = options.seeds or (2 if options.quick else 10)
     described, missed, results = harness.introduce(), False, {}
     for name in names:
         overrides, file, metric = CASES[name]
         if file is not None and not (options.data / file).exists():
-            print(f"{name}: left out, as there is no {options.data / file}")
+            print(f"{name}: skipped, because {options.data / file} does not exist")
             continue
         own = [*overrides, *(["data.examples=20000"] if options.quick else [])]
         own += [] if file is None else [f"data.path={(options.data / file).resolve()}"]
@@ -98,7 +98,7 @@ def _metric(overrides: list[str], way: str, metric: str, seed: int) -> float:
 
 
 def report(name: str, metric: str, found: dict[str, list[float]]) -> bool:
-    """Prints a case; whether a bound is missed."""
+    """Prints a case; returns whether it misses a bound."""
     reference, missed = np.array(found["float32"]), False
     for way, (_, bound) in WAYS.items():
         line = f"{name:10} {way:22} {metric} {statistics.mean(found[way]):.4f}"

@@ -2,9 +2,9 @@
 
     python -m bench.overhead [--quick] [--json FILE]
 
-Both train the same model with the same row updates, on the same number of examples, shuffled in each epoch. The
-hand-written loop is as fast as we can make it: its examples are in memory, it neither logs nor evaluates, and it shares
-no code with embexp. `embexp run` runs with its usual output; its figure is the one in its own summary.
+Both train the same model with the same row updates, on the same number of examples, which are shuffled in each epoch.
+The hand-written loop is as fast as we can make it. Its examples are in memory, it neither logs nor evaluates, and it
+shares no code with embexp. `embexp run` has its usual output, and its figure is the one in its own summary.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CASES = {
 
 
 def ours(case: str, steps: int) -> float:
-    """Examples per second of `embexp run`, called as a user would."""
+    """Examples per second of `embexp run`, called as a user would call it."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "embexp", *harness.experiment(Path(folder), DIM)]
         command += [*CASES[case], f"data.examples={EXAMPLES}", f"data.users={USERS}", f"data.items={ITEMS}"]
@@ -137,7 +137,7 @@ def _train_by_hand(case: str, steps: int) -> float:
 
 
 def main(argv: list[str]) -> int:
-    """Measures both alternately, prints the ratios, and returns 0 if every case reaches the target, else 1."""
+    """Measures both in turns, and prints the ratios; returns 0 if every case reaches the target, else 1."""
     parser = harness.parser("overhead", __doc__, quick="fewer steps and repetitions")
     parser.add_argument("--by-hand", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=0, help=argparse.SUPPRESS)

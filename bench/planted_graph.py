@@ -1,19 +1,20 @@
-"""A knowledge graph with planted structure, made by code: so sparse and so regular as WordNet's WN18RR.
+"""Generates a knowledge graph with planted structure, as sparse and as regular as WordNet's WN18RR.
 
     python -m bench.planted_graph FOLDER [--entities N] [--triples M] [--held-out K] [--seed S]
 
-FOLDER gets `train.txt`, `valid.txt` and `test.txt`, as `data=triples` reads them. Entities live in families of 20, each
-a tree: a root, 3 children, 16 grandchildren. Families form rings of 50, and each ring has a domain.
+The program writes `train.txt`, `valid.txt` and `test.txt` into FOLDER, in the form that `data=triples` reads. Entities
+form families of 20. Each family is a tree: a root, 3 children, 16 grandchildren. 50 families form a ring, and each ring
+has a domain.
 
 | relation | share of the triples | what is planted |
 |---|---|---|
-| parent | 0.34 | hierarchical: a tree |
+| parent | 0.34 | hierarchical: the tree |
 | ancestor | 0.07 | composed: the parent's parent |
 | similar | 0.27 | symmetric: siblings, stated in both directions |
-| part, whole | 0.22 | inverse of each other: the same place in the next family of the ring |
+| part, whole | 0.22 | inverses of each other: the same place in the next family of the ring |
 | domain | 0.10 | many to one: a ring's domain, which is the first root of the ring |
 
-So a triple that is held out follows from others: from its own converse, from siblings, or from how families go on. The
+So a held-out triple follows from others: from its own converse, from siblings, or from the pattern of families. The
 same arguments give the same bytes.
 """
 
@@ -28,17 +29,17 @@ import numpy as np
 from embexp.system import files
 
 ENTITIES, TRIPLES, HELD_OUT = 40_000, 90_000, 3_000
-"""As many as in WN18RR, with as many for validation and as many for the test."""
+"""As many as in WN18RR. `HELD_OUT` triples are for validation, and as many for the test."""
 FAMILY, CHILDREN, RING = 20, 3, 50
 SHARES = {"parent": 0.34, "ancestor": 0.07, "similar": 0.27, "part": 0.22, "domain": 0.10}
 _PAIRED = ("similar", "part")
 
 
 def facts(entities: int) -> dict[str, np.ndarray]:
-    """All that is true, by relation: int64 [n, 2], head and tail. Of symmetric and inverse relations one direction."""
+    """All true facts by relation, int64 [n, 2]: head and tail; symmetric and inverse relations in one direction."""
     number = np.arange(entities)
     place, first = number % FAMILY, number // FAMILY * FAMILY
-    # Place 0 is the root, 1 to 3 its children, and the others theirs, in turn.
+    # Place 0 is the root, places 1 to 3 are its children, and the others are their children in turn.
     parent = np.where(place <= CHILDREN, first, first + 1 + (place - 1 - CHILDREN) % CHILDREN)
     below, leaves = place > 0, place > CHILDREN
     ring = number // (FAMILY * RING) * (FAMILY * RING)
@@ -56,15 +57,15 @@ def facts(entities: int) -> dict[str, np.ndarray]:
 
 
 def triples(entities: int, count: int, seed: int) -> list[tuple[int, str, int]]:
-    """About `count` triples, drawn from the facts, in random order.
+    """Draws about `count` triples from the facts, in random order.
 
     Raises:
-        ValueError: there are fewer facts than that.
+        ValueError: there are fewer facts.
     """
     random, known = np.random.default_rng(seed), facts(entities)
     found: list[tuple[int, str, int]] = []
     seen = np.zeros(entities, np.bool_)
-    for relation in sorted(known, key="parent".__eq__):  # parents last: entities without a triple get theirs
+    for relation in sorted(known, key="parent".__eq__):  # parents last, so that entities without a triple get one
         pairs = known[relation]
         wanted = round(SHARES[relation] * count / (2 if relation in _PAIRED else 1))
         if wanted > len(pairs):
@@ -83,9 +84,9 @@ def triples(entities: int, count: int, seed: int) -> list[tuple[int, str, int]]:
 def write_graph(
     folder: Path, *, entities: int = ENTITIES, count: int = TRIPLES, held_out: int = HELD_OUT, seed: int = 0
 ) -> Path:
-    """Writes the three files, the last two with `held_out` triples each, and returns the folder."""
+    """Writes the three files, and returns the folder. The last two files have `held_out` triples each."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = np.random.default_rng([seed, 1]).permutation(entities)  # a name tells nothing of the structure
+    names = np.random.default_rng([seed, 1]).permutation(entities)  # a name reveals nothing about the structure
     lines = [f"e{names[head]}\t{relation}\te{names[tail]}\n" for head, relation, tail in triples(entities, count, seed)]
     parts = {"valid": lines[:held_out], "test": lines[held_out : 2 * held_out], "train": lines[2 * held_out :]}
     for part, some in parts.items():
@@ -94,13 +95,13 @@ def write_graph(
 
 
 def command(argv: list[str]) -> int:
-    """Writes a graph."""
+    """Writes a graph into a folder."""
     parser = argparse.ArgumentParser(prog="bench.planted_graph")
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--entities", type=int, default=ENTITIES)
     parser.add_argument("--triples", type=int, default=TRIPLES)
     parser.add_argument(
-        "--held-out", type=int, default=HELD_OUT, help="triples for validation, and as many for the test"
+        "--held-out", type=int, default=HELD_OUT, help="number of triples for validation, and again for the test"
     )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)

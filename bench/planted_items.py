@@ -1,12 +1,13 @@
-"""Interactions with a long tail of items, made by code: nested tastes, and a popularity that falls by Zipf's law.
+"""Generates interactions with a long tail of items: nested tastes, and a popularity that follows Zipf's law.
 
     python -m bench.planted_items FILE [--users N] [--items M] [--seed S]
 
-FILE is a CSV of `user,item,time`. Items belong to genres, and to styles within them, at random; an item's popularity is
-1 / (rank + 10), whatever its style. A user has two genres and four styles of these. An interaction is with a style of
-the user's with p = 0.6, with any item of one of the two genres with p = 0.25, and else with any item; there the item is
-drawn by popularity. A user has 10 interactions or more, 40 on average, of a geometric distribution, and no item twice.
-So half of the items have three interactions at most. The same arguments give the same bytes.
+FILE is a CSV file with `user,item,time`. Items belong to random genres, and to random styles within them. An item's
+popularity is 1 / (rank + 10), whatever its style. A user has two genres, and four styles of these. With p = 0.6, an
+interaction is with an item of the user's styles, with p = 0.25 with an item of the two genres, and otherwise with any
+item. Within these, the item is drawn by popularity. The number of a user's interactions is geometric, at least 10 and
+40 on average. No user has an item twice. Half of the items have at most three interactions. The same arguments give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from embexp.system import files
 
 USERS, ITEMS = 20_000, 100_000
 GENRES, STYLES = 20, 25
-"""Genres, and styles of each."""
+"""Number of genres, and of styles per genre."""
 LEAST, MEAN = 10, 40
-"""Interactions of a user."""
+"""Number of interactions per user: the least, and the mean."""
 BY_STYLE, BY_GENRE = 0.6, 0.25
 
 
 def interactions(users: int, items: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The users and items of interactions, each int64 [n]; those of a user follow each other, in the order of time."""
+    """The users and items of the interactions, each int64 [n], grouped by user and in order of time."""
     random = np.random.default_rng(seed)
     popularity = 1.0 / (random.permutation(items) + 10)
     style = random.integers(0, GENRES * STYLES, items)
@@ -39,7 +40,7 @@ def interactions(users: int, items: int, seed: int) -> tuple[np.ndarray, np.ndar
     totals[id(everything)] = np.cumsum(popularity)
 
     def drawn(pool: np.ndarray, count: int) -> np.ndarray:
-        """Items of a pool by popularity, by inversion."""
+        """Draws items from a pool by popularity, by inversion."""
         sums = totals[id(pool)]
         chosen: np.ndarray = pool[np.searchsorted(sums, random.random(count) * sums[-1])] if len(pool) else pool
         return chosen
@@ -59,14 +60,14 @@ def interactions(users: int, items: int, seed: int) -> tuple[np.ndarray, np.ndar
 
 
 def write(file: Path, users: int = USERS, items: int = ITEMS, seed: int = 0) -> Path:
-    """Writes the CSV."""
+    """Writes the CSV file."""
     numbers = enumerate(zip(*interactions(users, items, seed), strict=True))
     files.write_text(file, "user,item,time\n" + "".join(f"u{user},i{item},{time}\n" for time, (user, item) in numbers))
     return file
 
 
 def main(argv: list[str]) -> int:
-    """Writes the file, and says what is in it."""
+    """Writes the file, and prints what it contains."""
     parser = argparse.ArgumentParser(prog="python -m bench.planted_items", description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--users", type=int, default=USERS)

@@ -1,19 +1,24 @@
-"""Shipped defaults on public data, each beside honest baselines on the same split, as one table.
+"""Shipped defaults on public data, compared with strong baselines on the same split, in one table.
 
     python -m bench.public_sets FOLDER [NAME…] [--seeds 3] [--json FILE] [--set KEY=VALUE …]
 
-FOLDER has the data as its owners give it, see SETS: `adult/adult.csv`, `umls/train.txt` and so on; a set that is not
-there is left out. `planted_items.csv` is what `bench.planted_items` writes. `citeulike.csv` has columns user and item,
-from the `users.dat` of CiteULike-a; `beauty.csv`, `toys.csv`, `sports.csv`, `games.csv` and `yelp.csv` also time, the
-place in the sequences of Amazon's and Yelp's 5-cores.
-`sent/` has `rt-polarity.all`, `TREC.train.all`, `mpqa.all` and `stsa.binary.train` of Kim (2014), a label in front of
-each text, and `R8.txt`, both files of R8 of TextGCN (2019).
-`small/` has tables of seaborn, and of scikit-learn with the label as `target`, such as `small/breast_cancer.csv`. NAME
-is a part of the name of a set; without one, those of LONG are left out. A run is what `embexp new FILE` writes, or a
-shipped experiment, with paths, names of columns and a seed, which also draws splits that do not come with the data. The
-baselines are those that a run fits itself; for lists also ALS of `implicit`, with the best of 16 settings by the
-validation split, for texts the best of 13 classifiers of scikit-learn by it, for Adult its boosted trees, and for words
-gensim. In the last column, `above` means better than every baseline, in the mean.
+FOLDER has the data as their owners publish them: `adult/adult.csv`, `umls/train.txt` and so on (see SETS). A missing
+set is skipped. Some files need to be written first:
+
+- `planted_items.csv`: the output of `bench.planted_items`.
+- `citeulike.csv`: columns user and item, from `users.dat` of CiteULike-a.
+- `beauty.csv`, `toys.csv`, `sports.csv`, `games.csv`, `yelp.csv`: columns user, item and time. The time is the place in
+  the sequences of Amazon's and Yelp's 5-cores.
+- `sent/`: `rt-polarity.all`, `TREC.train.all`, `mpqa.all` and `stsa.binary.train` of Kim (2014), with a label before
+  each text, and `R8.txt`, which joins both R8 files of TextGCN (2019).
+- `small/`: tables of seaborn, and of scikit-learn with the label as `target`, such as `small/breast_cancer.csv`.
+
+NAME is a part of the name of a set. Without a NAME, the sets in LONG are left out. A run is what `embexp new FILE`
+writes, or a shipped experiment with paths, names of columns and a seed. The seed also draws the splits that the data do
+not have. The baselines are those that a run fits itself. Lists have one more: ALS of `implicit`, with the best of 16
+settings on the validation split. So do texts (the best of 13 scikit-learn classifiers on the validation split), Adult
+(scikit-learn's boosted trees) and words (gensim). In the last column, `above` means that the mean is better than every
+baseline.
 """
 
 from __future__ import annotations
@@ -37,23 +42,23 @@ from bench import harness, words
 
 QUIET = ("output.plots=false", "output.tensorboard=false", "output.digests=false")
 ALS: dict[str, list[Any]] = {"factors": [32, 128], "regularization": [10.0, 50.0], "alpha": [1, 4, 15, 40]}
-"""Settings of `implicit.als.AlternatingLeastSquares` that are tried, each with 15 iterations."""
+"""The settings of `implicit.als.AlternatingLeastSquares` to try, each with 15 iterations."""
 USERS_TO_CHOOSE = 5_000
-"""Users of the validation split by which they are chosen, at most."""
+"""Maximum number of users of the validation split that choose among the settings."""
 LESS = ("rmse", "log_loss")
-"""Metrics of which less is better."""
+"""Metrics for which lower is better."""
 PAIRS = ("men", "simlex999", "wordsim353-rel", "wordsim353-sim")
 
 
 @dataclass(frozen=True)
 class PublicSet:
-    """A data set, and how the defaults are called on it.
+    """A data set, and the command line of its defaults.
 
     Attributes:
-        needed: a file in the folder of data.
-        metric: of the test split.
-        settings: overrides, where `@` is the folder of data; or arguments of `embexp new`, if the first is `new`.
-        drawn: the seed draws the split, too.
+        needed: a file in the data folder.
+        metric: metric on the test split.
+        settings: overrides, in which `@` is the data folder, or arguments of `embexp new` if the first one is `new`.
+        drawn: whether the seed also draws the split.
     """
 
     needed: str
@@ -136,7 +141,7 @@ LONG = ("Gowalla, lists", "planted, lists", "WN18RR")
 
 
 def composed(each: PublicSet, data: Path, seed: int, scratch: Path, more: list[str]) -> Any:
-    """The spec of the defaults on a set, with a seed."""
+    """The spec of the defaults for a set and a seed."""
     import embexp
 
     settings, config = [setting.replace("@", str(data)) for setting in each.settings], None
@@ -152,9 +157,9 @@ def composed(each: PublicSet, data: Path, seed: int, scratch: Path, more: list[s
 
 
 def measured(each: PublicSet, data: Path, seed: int, more: list[str]) -> dict[str, Any]:
-    """The test metric of a run, those of its baselines, the interval of 95%, and the run's seconds.
+    """The test metric of a run with its 95% interval, the metrics of its baselines, and the run's seconds.
 
-    On a split that the seed does not draw, the baselines are fitted with the first seed only.
+    If the seed does not draw the split, baselines are only fitted for the first seed.
     """
     import embexp
 
@@ -190,7 +195,7 @@ def measured(each: PublicSet, data: Path, seed: int, more: list[str]) -> dict[st
 
 
 def als(spec: Any, metric: str) -> dict[str, float]:
-    """The test metric of ALS with the settings that are best on the validation split; nothing without `implicit`."""
+    """The test metric of ALS with the best settings on the validation split; empty without `implicit`."""
     try:
         from implicit.cpu.als import AlternatingLeastSquares
     except ImportError:
@@ -219,7 +224,7 @@ def als(spec: Any, metric: str) -> dict[str, float]:
 
 
 def scikit_learn(spec: Any, *, texts: bool) -> dict[str, float]:
-    """The accuracy of scikit-learn's best classifier of bags of words by the validation split; or the AUC of trees."""
+    """The test accuracy of scikit-learn's best classifier on the validation split, or the AUC of its trees."""
     from scipy.sparse import csr_array
     from sklearn import ensemble, feature_extraction, linear_model, metrics, naive_bayes, svm
 
@@ -251,7 +256,7 @@ def scikit_learn(spec: Any, *, texts: bool) -> dict[str, float]:
 
 
 def row(name: str, found: list[dict[str, Any]]) -> tuple[str, bool]:
-    """The line of the table for the runs of a set, and whether it is above its baselines."""
+    """The line of the table for the runs of a set, and whether they are above their baselines."""
     metric, values = SETS[name].metric, [each["embexp"] for each in found]
     spread = f"{min(values):.4f} to {max(values):.4f}"
     if len(found) == 1 and found[0].get("interval"):
@@ -270,16 +275,16 @@ def row(name: str, found: list[dict[str, Any]]) -> tuple[str, bool]:
 
 
 def main(argv: list[str]) -> int:
-    """Prints the table; the status is 1 if a set is not above its baselines."""
+    """Prints the table; returns 1 if a set is not above its baselines."""
     parser = argparse.ArgumentParser(prog="python -m bench.public_sets", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--set", action="append", default=[], help="a further setting of the runs, to try it")
+    parser.add_argument("--set", action="append", default=[], help="an additional setting of the runs")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "OPENBLAS_NUM_THREADS": "1"}  # the latter as implicit asks for
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "OPENBLAS_NUM_THREADS": "1"}  # implicit asks for one BLAS thread
     warnings.filterwarnings("ignore")
     data = options.folder.resolve()
     if options.one is not None:
@@ -294,7 +299,7 @@ def main(argv: list[str]) -> int:
         if not any(part in name for part in options.names) if options.names else name in LONG:
             continue
         if not (data / each.needed).exists():
-            print(f"{name}: {data / each.needed} is not there", flush=True)
+            print(f"{name}: skipped, because {data / each.needed} does not exist", flush=True)
             continue
         further = [word for setting in options.set for word in ("--set", setting)]
         runs = [harness.figures("public_sets", data, name, "--one", seed, *further) for seed in range(options.seeds)]

@@ -1,12 +1,12 @@
-"""Rating prediction on folds of a file: embexp beside scikit-surprise's SVD and a model of biases only.
+"""Rating prediction on folds of a file: embexp compared with scikit-surprise's SVD and with biases only.
 
     python -m bench.ratings FILE [--delimiter D] [--folds 5] [--set KEY=VALUE …]
 
-FILE has lines of user, item and rating, without a header. All models get the same folds, drawn by seed 0. Of each
-training part, a twentieth validates: by it embexp stops early, and SVD's settings are chosen from a small grid, before
-it is fitted to the whole part. The biases are the run's own baseline, ridge regression. Differences are those of the
-folds' RMSE, paired, with Student's 95% interval; below 0, embexp is better. scikit-surprise needs numpy<2, so it runs
-in the interpreter that `--surprise` names; without it, its rows are left out.
+FILE has lines of user, item and rating, without a header line. All models get the same folds, drawn with seed 0. A
+twentieth of each training part is for validation. embexp uses it to stop early. SVD's settings are chosen on it from a
+small grid, and SVD is then fitted to the whole part. The biases are the run's own baseline, ridge regression.
+Differences are paired by fold, with Student's 95% interval of the RMSE. If a difference is below 0, embexp is better.
+scikit-surprise needs numpy<2, so it runs in the interpreter that `--surprise` names. Without it, its rows are left out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ print(json.dumps({"default": default, "tuned": rmse(fit + rest, test, **best), "
 
 
 def parts(rows: list[list[str]], folds: int, fold: int) -> dict[str, list[list[str]]]:
-    """Train, validation and test of a fold."""
+    """The training, validation and test ratings of a fold."""
     order = np.array_split(np.random.default_rng(0).permutation(len(rows)), folds)
     rest = np.concatenate([part for number, part in enumerate(order) if number != fold])
     held = len(rest) // 20
@@ -59,7 +59,7 @@ def parts(rows: list[list[str]], folds: int, fold: int) -> dict[str, list[list[s
 
 
 def ours(divided: dict[str, list[list[str]]], folder: Path, settings: list[str]) -> dict[str, float]:
-    """The test RMSE of `experiment=ratings` with some settings, and of its baseline."""
+    """The test RMSE of `experiment=ratings` with additional settings, and of its baseline."""
     import embexp
 
     for name, rows in divided.items():
@@ -75,7 +75,7 @@ def ours(divided: dict[str, list[list[str]]], folder: Path, settings: list[str])
 
 
 def surprise(divided: dict[str, list[list[str]]], folder: Path, interpreter: str) -> dict[str, float]:
-    """The test RMSE of scikit-surprise's SVD, as it is and with the best settings of a grid."""
+    """The test RMSE of scikit-surprise's SVD, with its defaults and with the best settings of a grid."""
     for name, rows in divided.items():
         (folder / f"{name}.json").write_text(json.dumps(rows))
     paths = [str(folder / f"{name}.json") for name in ("train", "validation", "test")]
@@ -92,7 +92,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--delimiter", default=" ")
     parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--set", nargs="*", default=[], help="further settings of the run")
+    parser.add_argument("--set", nargs="*", default=[], help="additional settings of the run")
     parser.add_argument("--surprise", help="a Python interpreter that has scikit-surprise")
     options = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -108,8 +108,8 @@ def main(argv: list[str]) -> None:
         for name, value in measured.items():
             found.setdefault(name, []).append(value)
     seconds = found.pop("seconds")
-    print(f"{options.file}: {len(rows):,} ratings, {options.folds} folds, {np.mean(seconds):.1f} s of processor a fold")
-    print(f"{'':14}{'RMSE':>8}  embexp's less this one's")
+    print(f"{options.file}: {len(rows):,} ratings, {options.folds} folds, {np.mean(seconds):.1f} processor s per fold")
+    print(f"{'':14}{'RMSE':>8}  embexp minus this model")
     for name, values in found.items():
         differences = np.subtract(found["embexp"], values)
         half = stats.t.ppf(0.975, len(values) - 1) * differences.std(ddof=1) / len(values) ** 0.5

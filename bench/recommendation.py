@@ -2,12 +2,12 @@
 
     python -m bench.recommendation [FOLDER] [--users N] [--items M] [--seeds N] [--quick] [--json FILE]
 
-FOLDER has RecBole atomic files of MovieLens (ml-100k, ml-1m); the default is a data set made here, of --users and
---items (2,000 and 1,500; about 50 interactions of each user), with planted vectors and popularity. Every rating is an
-interaction; each user's last one tests, the one before validates. All lists are of the whole catalogue, without what
-the user has seen. Both train on the same interactions. The settings of `implicit` are those with the best validation
-NDCG@10 of a grid, for one seed; ours are the defaults of the experiment. Then both are trained with several seeds. The
-figures of both are computed by embexp, and once more by ranx.
+FOLDER has RecBole atomic files of MovieLens (ml-100k, ml-1m). The default is a generated data set with planted vectors
+and popularity: 2,000 --users, 1,500 --items, about 50 interactions per user. Every rating is an interaction. Each
+user's last one is the test example, and the one before is the validation example. Lists are from the whole catalogue,
+without items that the user has seen. Both train on the same interactions. `implicit` has the settings of a grid with
+the best validation NDCG@10, for one seed. embexp has the defaults of its experiment. Then both are trained with several
+seeds. embexp computes the figures of both, and ranx computes them again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GRID: dict[str, list[Any]] = {
     "regularization": [0.01, 0.03],
     "iterations": [50, 150],
 }
-"""Settings of `implicit.bpr.BayesianPersonalizedRanking` that are tried."""
+"""The settings of `implicit.bpr.BayesianPersonalizedRanking` to try."""
 OURS = {
     "matrix factorization with histories, BPR": ["loss=bpr"],
     "matrix factorization with histories, sampled softmax": [],
@@ -46,13 +46,13 @@ USERS, ITEMS, RANK = 2_000, 1_500, 8
 
 
 def write_interactions(folder: Path, seed: int = 0, *, users: int = USERS, items: int = ITEMS) -> Path:
-    """Writes interactions of users who choose by planted vectors and popularity, as a RecBole file."""
+    """Writes a RecBole file of interactions. Users choose by planted vectors and popularity."""
     random = np.random.default_rng(seed)
     tastes, features = random.normal(0, 1, (users, RANK)), random.normal(0, 1, (items, RANK))
     popularity = -1.0 * np.log(random.permutation(items) + 10)
     lines = ["user_id:token\titem_id:token\ttimestamp:float\n"]
     for user in range(users):
-        # Items without repetition, in proportion to exp(utility): the largest of utility + Gumbel noise.
+        # The largest of utility + Gumbel noise are items in proportion to exp(utility), without repetition.
         utility = tastes[user] @ features.T / np.sqrt(RANK) * 2 + popularity + random.gumbel(0, 1, items)
         chosen = np.argsort(-utility)[: 10 + random.geometric(1 / 40)]
         for moment, item in enumerate(random.permutation(chosen)):
@@ -63,7 +63,7 @@ def write_interactions(folder: Path, seed: int = 0, *, users: int = USERS, items
 
 
 class Split:
-    """The interactions of a run, as both read them."""
+    """The interactions of a run, for both libraries."""
 
     def __init__(self, spec: Any) -> None:
         from scipy.sparse import coo_matrix
@@ -73,7 +73,7 @@ class Split:
 
         self.data = read_data(spec, quiet)
         scan, known = self.data.scan, self.data.candidates.interactions
-        assert known is not None  # the task is recommendation
+        assert known is not None  # because the task is recommendation
         users, items = known.pairs(scan.examples, scan.splits["train"])
         shape = (int(users.max()) + 1, known.catalogue.size)
         self.train = coo_matrix((np.ones(len(users), np.float32), (users, items)), shape).tocsr()
@@ -81,7 +81,7 @@ class Split:
         self.held = {split: self.data.candidates.held_out(split) for split in ("validation", "test")}
 
     def metrics(self, users: np.ndarray, items: np.ndarray, split: str) -> dict[str, float]:
-        """Metrics of vectors of all users, by their rows, and of the catalogue."""
+        """The metrics of the vectors of all users, in order of their rows, and of all items."""
         from embexp.fields.recommendation import evaluation as list_metrics
         from embexp.training import ranking
 
@@ -92,7 +92,7 @@ class Split:
         )
 
     def of_ranx(self, users: np.ndarray, items: np.ndarray) -> dict[str, float]:
-        """The shown test metrics, computed by ranx."""
+        """The printed test metrics, computed by ranx."""
         import ranx
 
         held, truth, lists = self.held["test"], {}, {}
@@ -104,7 +104,7 @@ class Split:
             scores[seen] = -np.inf
             best = np.argsort(-scores, kind="stable")[:50]
             truth[str(user)] = {str(item): 1 for item in wanted} | unknown
-            # Places for scores, as ranx has no rule for equal ones.
+            # Ranks instead of scores, because ranx has no rule for equal scores.
             lists[str(user)] = {str(item): -float(rank) for rank, item in enumerate(best)}
         names = [f"{name.partition('_')[0]}@10" for name in SHOWN]
         found = ranx.evaluate(ranx.Qrels(truth), ranx.Run(lists), names)
@@ -112,7 +112,7 @@ class Split:
 
 
 def fitted(split: Split, settings: Mapping[str, Any], seed: int, threads: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Vectors of users and items of `implicit`'s BPR, and the seconds that its training took."""
+    """The vectors of users and items of `implicit`'s BPR, and the seconds of its training."""
     from implicit.cpu.bpr import BayesianPersonalizedRanking
 
     model = BayesianPersonalizedRanking(**settings, random_state=seed, num_threads=threads)
@@ -123,7 +123,7 @@ def fitted(split: Split, settings: Mapping[str, Any], seed: int, threads: int) -
 
 
 def tuned(split: Split, grid: Mapping[str, Sequence[Any]], threads: int) -> tuple[dict[str, Any], float]:
-    """The settings of `implicit` with the best validation NDCG@10, and that figure."""
+    """The settings of `implicit` with the best validation NDCG@10, and this NDCG@10."""
     best: tuple[float, dict[str, Any]] = (-1.0, {})
     for values in itertools.product(*grid.values()):
         settings = dict(zip(grid, values, strict=True))
@@ -133,7 +133,7 @@ def tuned(split: Split, grid: Mapping[str, Sequence[Any]], threads: int) -> tupl
 
 
 def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, float], float]:
-    """Vectors of a run of embexp, its own test metrics, and the seconds that the run took."""
+    """The vectors of a run of embexp, its own test metrics, and the seconds of the run."""
     import embexp
     from embexp.fields.recommendation.evaluation import ListEvaluator
     from embexp.runs import run as single
@@ -154,7 +154,7 @@ def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, 
 
 
 def main(argv: list[str]) -> int:
-    """Runs the benchmark."""
+    """Measures and prints."""
     quick = "two settings of implicit, few epochs, one seed"
     parser = harness.parser("recommendation", __doc__, quick=quick, threads=True)
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
@@ -163,7 +163,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as implicit asks for
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # implicit asks for this
     warnings.filterwarnings("ignore")
     import embexp
 
@@ -209,7 +209,7 @@ def main(argv: list[str]) -> int:
     for name in OURS:
         ours = {metric: statistics.mean(row[metric] for row in found[name]) for metric in SHOWN}
         met &= all(ours[metric] >= theirs[metric] for metric in SHOWN)
-    print(f"all of ours are at least implicit's BPR: {'met' if met else 'missed'}")
+    print(f"all of embexp's metrics are at least those of implicit's BPR: {'met' if met else 'missed'}")
     harness.save(options, described, implicit=settings, found=found)
     return 0 if met or options.quick else 1
 
@@ -223,7 +223,7 @@ def _add(
     seconds: float,
     own: Mapping[str, float] | None = None,
 ) -> None:
-    """Adds the metrics of a training, once ranx, and the run itself, have computed the same."""
+    """Adds the metrics of a training, after checking that ranx and the run itself computed the same."""
     metrics = split.metrics(users, items, "test")
     for others in (split.of_ranx(users, items), own or {}):
         for metric in SHOWN:

@@ -1,10 +1,10 @@
-"""The HTML page of a sweep of 200 runs: time to write it, size, and time until it can be used in headless Chromium.
+"""The HTML page of a sweep of 200 runs: time to write it, size, and time until it is usable in headless Chromium.
 
     python -m bench.report_page [--quick] [--repetitions N] [--json FILE]
 
-The runs are made by code: 100 evaluations and 150 logged losses each, and maps of eight tables of 2,000 rows. The page
-is opened from its file, each time in the same browser. Times are those of the browser's own clock, from the start of
-the navigation.
+The runs are generated: each has 100 evaluations and 150 logged losses, and there are maps of eight tables with 2,000
+rows. The page is opened from its file, each time in the same browser. Times come from the browser's own clock, and
+start with the navigation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_BYTES, _MOST_SECONDS = 6_000_000, 2.0
 
 
 def main(argv: list[str]) -> int:
-    """Prints the figures; 1 if the page is over 6 MB or takes 2 s or more to open."""
+    """Prints the figures; returns 1 if the page is larger than 6 MB or takes 2 s or more to open."""
     again = "how often the page is opened (7)"
     options = harness.parser("report_page", __doc__, quick="20 runs, opened twice", repetitions=again).parse_args(argv)
     runs, times = (20, 2) if options.quick else (200, max(2, options.repetitions or 7))
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 def opening_times(page: Path, browser: str, driver: str, profile: Path, times: int) -> list[float]:
-    """Seconds from the start of the navigation until all scripts have run: the table is there, all controls answer."""
+    """Seconds from the start of the navigation until all scripts have run, so that table and controls work."""
     options = Options()
     options.binary_location = browser
     for flag in (*FLAGS, f"--user-data-dir={profile}"):

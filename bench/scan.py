@@ -1,16 +1,16 @@
-"""Scanning and encoding of a click log, as CSV and as a folder of Parquet, beside pyarrow alone reading the same files.
+"""Scanning and encoding a click log, in CSV and in Parquet, compared with pyarrow reading the same files.
 
     python -m bench.scan [--quick] [--rows N] [--workers N] [--json FILE]
 
-The files are made by code: 13 numeric columns, 26 of hexadecimal tokens of which some have up to a million distinct
-values, and a label. Each measurement is a process of its own, pyarrow's and ours in turn, both with all cores; the
-ratio is that of the fastest of each. Ours is a whole `scan`: digest of the content, codes, splits, vocabularies and
-rows, on disk. Its anonymous memory is measured for a tenth of the rows, too: it may grow with distinct values, not
-with rows. Of fewer rows than the default no figure is judged: what takes the same for every file outweighs the rest.
+The files are generated. They have a label, 13 numeric columns, and 26 columns of hexadecimal tokens, some with up to a
+million distinct values. Each measurement is a new process. pyarrow and embexp take turns, both with all cores, and the
+ratio compares the fastest of each. embexp does a whole `scan`: digest of the content, codes, splits, vocabularies and
+rows, on disk. Its anonymous memory is also measured for a tenth of the rows, because it may grow with distinct values,
+but not with rows. With fewer rows than the default, no target applies, because the fixed costs of a file dominate.
 
-With --workers, the same scan by one process and by so many workers, each of them on a core of its own, as machines of
-one core would be; with one cache, and with a cache each. Workers talk over loopback. What the slowest takes counts: in
-seconds, and in those of its processor, which others on the machine change less.
+With --workers, one process and so many workers do the same scan, with one cache and with a cache per worker. Each has
+its own core, like machines with one core. Workers communicate over loopback. The slowest worker counts: its seconds,
+and its processor seconds, which depend less on other load of the machine.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ DISTINCT = [
     *(1_460, 583, 1_000_000, 500_000, 305, 24, 12_500, 633, 3, 93_000, 5_680, 800_000, 3_194),
     *(27, 14_900, 600_000, 10, 5_650, 2_170, 4, 700_000, 18, 15, 100_000, 105, 60_000),
 ]
-"""Distinct values of each column of tokens, about those of a public click log."""
+"""Number of distinct values of each token column, about as in a public click log."""
 RATIO, REPEATS = 0.5, 2
 MIB = 2**20
 GROWTH_MIB, BYTES_PER_VALUE = 96, 64
-"""How much more memory ten times the rows may take, beside that of each distinct value more."""
+"""How much more memory ten times the rows may take, in addition to the memory of new distinct values."""
 _BLOCK = 100_000
 _PARTS = 6
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def block_of(start: int, count: int) -> pa.Table:
-    """Rows start to start + count of the click log."""
+    """The rows `start` to `start + count` of the click log."""
     random = np.random.default_rng([7, start])
     columns: dict[str, Any] = {"label": random.integers(0, 2, count, np.int8)}
     for number in range(NUMERIC):
@@ -80,7 +80,7 @@ def _hexadecimal(values: np.ndarray) -> pa.Array:
 
 
 def write(folder: Path, rows: int) -> None:
-    """Writes `log.csv` and the folder `parquet`."""
+    """Writes `log.csv`, and Parquet files into the folder `parquet`."""
     (folder / "parquet").mkdir(parents=True)
     options = pyarrow.csv.WriteOptions(quoting_style="none")
     schema = block_of(0, 1).schema
@@ -98,13 +98,13 @@ def write(folder: Path, rows: int) -> None:
 
 
 def peer(folder: Path, form: str) -> dict[str, float]:
-    """Reads the file with pyarrow alone; returns its rows."""
+    """Reads the file with pyarrow alone; returns its number of rows."""
     table = pyarrow.csv.read_csv(folder / "log.csv") if form == "csv" else pq.read_table(folder / "parquet")
     return {"rows": table.num_rows}
 
 
 def ours(folder: Path, form: str) -> dict[str, float]:
-    """Scans the file; returns how many distinct values it has."""
+    """Scans the file; returns its number of distinct values."""
     columns, data = columns_and_data(folder, form)
     with tempfile.TemporaryDirectory(dir=folder) as cache:
         found = scan(data, columns, cache=Path(cache))
@@ -112,7 +112,7 @@ def ours(folder: Path, form: str) -> dict[str, float]:
 
 
 def columns_and_data(folder: Path, form: str) -> tuple[Columns, CSV | Parquet]:
-    """All columns of the click log, and the file."""
+    """All columns of the click log, and its file."""
     dense = tuple(f"I{number + 1}" for number in range(NUMERIC))
     columns = Columns(ids={f"C{n + 1}": f"C{n + 1}" for n in range(len(DISTINCT))}, dense=dense, label="label")
     settings: dict[str, Any] = {"label": "label", "dense_features": dense}
@@ -122,7 +122,7 @@ def columns_and_data(folder: Path, form: str) -> tuple[Columns, CSV | Parquet]:
 
 
 def one_of(folder: Path, cache: Path, worker: int, workers: int, address: str) -> dict[str, float]:
-    """Scans as one of several workers, on a core of its own."""
+    """Scans as one of several workers, on its own core."""
     os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[worker]])
     columns, data = columns_and_data(folder, "parquet")
     spec, place = MultiWorker(workers=workers), Place(worker, address, address if worker == 0 else None)
@@ -133,7 +133,7 @@ def one_of(folder: Path, cache: Path, worker: int, workers: int, address: str) -
 
 
 def of_workers(folder: Path, workers: int, *, shared: bool) -> dict[str, float]:
-    """The seconds of the slowest of several workers, and the most memory that one of them adds."""
+    """The seconds of the slowest of several workers, and the largest memory that one of them adds."""
     address = rendezvous.free_address()
     with tempfile.TemporaryDirectory(dir=folder) as caches:
         words = [
@@ -145,13 +145,13 @@ def of_workers(folder: Path, workers: int, *, shared: bool) -> dict[str, float]:
 
 
 def compare_workers(folder: Path, workers: int, repeats: int) -> dict[str, list[dict[str, float]]]:
-    """One process and several workers in turn; prints a line for each."""
+    """Measures one process and several workers in turns, and prints a line for each."""
     cases = {"1 process": (1, True), "one cache": (workers, True), "a cache each": (workers, False)}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
     for _ in range(repeats):
         for name, (count, shared) in cases.items():
             found[name].append(of_workers(folder, count, shared=shared))
-    print(f"\n{f'{workers} workers of a core each':24}{'s':>8}{'ratio':>7}{'of processor':>14}{'ratio':>7}{'MiB':>7}")
+    print(f"\n{f'{workers} workers, a core each':24}{'s':>8}{'ratio':>7}{'of processor':>14}{'ratio':>7}{'MiB':>7}")
     for name, each in found.items():
         line = f"{name:24}"
         for what, width in (("seconds", 8), ("processor", 14)):
@@ -162,7 +162,7 @@ def compare_workers(folder: Path, workers: int, repeats: int) -> dict[str, list[
 
 
 def in_process(work: Callable[[], dict[str, float]], interval: float = 0.02) -> None:
-    """Does the work while a thread watches anonymous memory; prints its result, the seconds and the highest growth."""
+    """Works while a thread watches anonymous memory; prints the result, the seconds and the largest growth."""
     with PeakMemory(interval) as memory:
         start, began = time.perf_counter(), time.process_time()
         result = work()
@@ -171,7 +171,7 @@ def in_process(work: Callable[[], dict[str, float]], interval: float = 0.02) -> 
 
 
 def compared(folder: Path, form: str) -> dict[str, float]:
-    """The fastest of each, in turn; the highest memory of ours."""
+    """Measures in turns; returns the fastest of each, and the highest memory of embexp."""
     seconds: dict[str, list[float]] = {"peer": [], "ours": []}
     memory: dict[str, list[float]] = {"peer": [], "ours": []}
     for _ in range(REPEATS):
@@ -191,10 +191,10 @@ def compared(folder: Path, form: str) -> dict[str, float]:
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if the figures are met, else 1."""
+    """Measures and prints; returns 0 if every target is met, else 1."""
     parser = harness.parser("scan", __doc__, quick=f"{QUICK_ROWS:,} rows")
     parser.add_argument("--rows", type=int, help=f"rows of the larger log (default {ROWS:,})")
-    parser.add_argument("--folder", type=Path, help="where to make the files; one that has them is used as it is")
+    parser.add_argument("--folder", type=Path, help="folder for the files; files that exist are used")
     parser.add_argument("--workers", type=int, help="compare one process with so many workers, on Parquet")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)

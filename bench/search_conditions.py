@@ -1,15 +1,15 @@
-"""Searches over three optimizers with settings of their own, with conditions and without: trials until an optimum.
+"""Searches over three optimizers with their own settings, with and without conditions: trials until the optimum.
 
     python -m bench.search_conditions [--quick] [--repetitions N] [--json FILE]
 
-The objective is a function of a trial's overrides, so that a trial takes milliseconds; trials are asked for, stored and
-told as in `embexp run -m`. Each optimizer has its own range of learning rates and of weight decay, and a setting that
-no other has. The flat search draws from the union of the ranges, and all settings in each trial. Counted are the trials
-until a value is within 0.02 of the optimum, at most 300.
+The objective is a function of a trial's overrides, so a trial takes milliseconds. Trials are drawn, stored and reported
+as in `embexp run -m`. Each optimizer has its own range of learning rates and of weight decay, and a setting that no
+other optimizer has. The search without conditions draws all settings in each trial, from the union of the ranges. The
+benchmark counts the trials until a value is within 0.02 of the optimum, up to 300.
 
-Then a search of 20 trials is widened twice and killed 10 times, with all its processes, at random moments. Its jobs are
-processes that sleep and return the same function. It ends as the same search that was not killed: no trial is lost, and
-none is run again that had ended.
+Then a search of 20 trials is widened twice, and killed 10 times at random moments, with all its processes. Its jobs are
+processes that sleep and return the same function. It must have the same result as a search that was not killed: no
+trial is lost, and no finished trial runs again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from embexp.sweeps.study import Study
 
 _MOST, _TOLERANCE, _LARGEST_SHARE, _KILLS = 300, 0.02, 0.6, 10
 _BY_LOGARITHM = {"learning_rate", "weight_decay_factor", "l1"}
-"""Settings that are drawn, and compared, by their logarithms."""
+"""Settings that are drawn and compared by their logarithms."""
 RANGES = {
     "sgd": {"learning_rate": (0.01, 10), "weight_decay_factor": (1e-5, 1e-2), "momentum": (0, 0.99)},
     "adam": {"learning_rate": (1e-4, 0.1), "weight_decay_factor": (1e-8, 1e-5), "beta_1": (0.5, 0.99)},
@@ -51,12 +51,12 @@ BEST = {
     "adam": (0.0, {"learning_rate": -3.0, "weight_decay_factor": -6.0, "beta_1": 0.8}),
     "ftrl": (0.02, {"learning_rate": -1.0, "weight_decay_factor": -5.0, "l1": -4.0}),
 }
-"""Of each optimizer, its lowest value, and where it is."""
+"""The lowest value of each optimizer, and the settings that give it."""
 _WEIGHTS = {"learning_rate": 0.05, "weight_decay_factor": 0.02, "momentum": 0.2, "beta_1": 0.2, "l1": 0.01}
 
 
 def planted(settings: Mapping[str, str]) -> float:
-    """The value of a trial; the optimum is 0, at Adam's."""
+    """The value of a trial; the optimum is 0, at Adam's lowest value."""
     offset, best = BEST[settings["optimizer"]]
     found = offset
     for name, middle in best.items():
@@ -71,7 +71,7 @@ def _interval(name: str, low: float, high: float) -> str:
 
 
 def conditional() -> space.Space:
-    """Each optimizer with its own settings."""
+    """The space in which each optimizer has its own settings."""
     params: dict[str, Any] = {"optimizer": f"choice({','.join(RANGES)})"}
     for optimizer, ranges in RANGES.items():
         for name, ends in ranges.items():
@@ -83,7 +83,7 @@ def conditional() -> space.Space:
 
 
 def flat() -> space.Space:
-    """All settings in each trial."""
+    """The space in which each trial has all settings."""
     ends: dict[str, list[float]] = {}
     for ranges in RANGES.values():
         for name, own in ranges.items():
@@ -94,7 +94,7 @@ def flat() -> space.Space:
 
 
 def trials_until(searched: space.Space, seed: int, directory: Path, most: int = _MOST) -> int:
-    """Trials until a value is within the tolerance; `most` if none is."""
+    """Number of trials until a value is within the tolerance; `most` if none is."""
     settings = checked_search_settings({"n_trials": most, "seed": seed})
     search = Search(searched, objectives(BINARY, "log_loss"), settings, 1)
     with Study(search, directory) as study:
@@ -127,20 +127,20 @@ for name, content in (("summary.json", summary), ("inventory.json", {"version": 
 with open(sweep.parent / f"{sweep.name}.ran", "a") as ran:
     ran.write(f"{number}\\n")
 """
-"""A job that trains nothing, and ends as a run does: it is killed with its sweep, and its inventory is its last file.
+"""A job that trains nothing, but ends like a run: it is killed with its sweep, and its inventory is its last file.
 
-Then it notes, for the bench, that it has ended.
+At its end, it leaves a note for the benchmark.
 """
 _WIDER = (
     ("sgd,ftrl", "interval(0.1,0.5)", 8),
     ("sgd,ftrl,adam", "interval(0.1,0.5)", 14),
     ("sgd,ftrl,adam", "interval(0.05,1)", 20),
 )
-"""Optimizers, learning rates and trials: of the search as it begins, and as it is widened."""
+"""Optimizers, learning rates and trials of the search at its start, and after each widening."""
 
 
 def begin(directory: str, stage: int) -> None:
-    """Begins a search, or continues it, in this process."""
+    """Starts or continues a search in this process."""
     from embexp.sweeps.sweep import sweep
 
     optimizers, rates, trials = _WIDER[stage]
@@ -153,13 +153,13 @@ def begin(directory: str, stage: int) -> None:
 
 
 def searched(directory: Path, kills: Sequence[float]) -> tuple[list[dict[str, Any]], list[int], int]:
-    """Runs the search and both of its widenings to their ends.
+    """Runs the search and both widenings to the end.
 
     Args:
-        kills: seconds after which a process of the search is killed, with its jobs; one after the other.
+        kills: seconds after which each process of the search, in order, is killed with its jobs.
 
     Returns:
-        The trials of search.json, the numbers of the jobs that have ended, and how often it was killed.
+        The trials in search.json, the numbers of the finished jobs, and the number of kills.
     """
     left, killed = list(kills), 0
     for stage in range(len(_WIDER)):
@@ -190,7 +190,7 @@ def searched(directory: Path, kills: Sequence[float]) -> tuple[list[dict[str, An
 
 
 def main(argv: list[str]) -> int:
-    """Prints the figures; 1 if the share is over 60%, or a killed search differs."""
+    """Prints the figures; returns 1 if the share is above 60%, or if a killed search has another result."""
     again = "seeds of the sampler (10)"
     options = harness.parser("search_conditions", __doc__, quick="2 seeds and 2 kills", repetitions=again).parse_args(
         argv
@@ -216,8 +216,8 @@ def main(argv: list[str]) -> int:
     keys = ("job", "state", "params", "values")
     is_same = [[each[key] for key in keys] for each in whole] == [[each[key] for key in keys] for each in trials]
     lost, twice = len(whole) - len(trials), len(ran) - len({*ran})
-    print(f"killed {killed} times: {lost} of {len(ran_whole)} trials lost, {twice} run twice")
-    print("the same trials with the same values" if is_same else "other trials or values")
+    print(f"killed {killed} times: {lost} of {len(ran_whole)} trials lost, {twice} trials run twice")
+    print("the trials and values are the same" if is_same else "the trials or values differ")
     harness.save(options, described, counts=counts, share=share, killed=killed, lost=lost, twice=twice, same=is_same)
     return int(share > _LARGEST_SHARE or lost > 0 or twice > 0 or not is_same)
 

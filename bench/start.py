@@ -1,10 +1,10 @@
-"""How long commands take before they do what they are for: processor time, and the time to the first training step.
+"""The time that commands take to start: processor time, and time until the first training step.
 
     python -m bench.start [--repetitions N] [--json FILE]
 
-Each figure is that of new processes, whose files are in the page cache; processor time is user and system time of the
-process and its children. The import of TensorFlow alone is measured in turns with the run, which imports it, too. The
-run has its data in the cache. Its first step is over when `metrics.jsonl` has it.
+Every measurement is a new process, whose files are in the page cache. Processor time is the user and system time of the
+process and its children. The import of TensorFlow alone takes turns with the run, which also imports it. The run's data
+are in the cache. Its first step ends when `metrics.jsonl` has a line about it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ COMMANDS = {
     "a wrong config": ["run", "optimizer.lerning_rate=0.1", "tables.item.dim=-3"],
 }
 TARGETS = {"embexp --help": 0.05, "run --cfg job": 0.5}
-"""Most seconds of processor time."""
+"""Targets: seconds of processor time."""
 TENSORFLOW = "import tensorflow"
 RUN = "run, first step"
 RATIO = 1.2
-"""Most seconds to the first step, in those of TensorFlow's import."""
+"""The target: seconds until the first step, relative to the import of TensorFlow."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What a process took, in seconds.
+    """Times of a process in seconds.
 
     Attributes:
-        processor: user and system time, its children's included.
-        wall: from its start to its end.
-        first_step: from its start to the end of the first training step; None: it trains nothing.
+        processor: user and system time, including child processes.
+        wall: from the start to the end.
+        first_step: from the start to the end of the first training step; None: the process trains nothing.
     """
 
     processor: float
@@ -56,14 +56,14 @@ def measured(command: Sequence[str], metrics: Path | None = None) -> Taken:
     """Runs a command.
 
     Args:
-        command: with its arguments.
-        metrics: the file that has a line as soon as the first step is over.
+        command: the command with its arguments.
+        metrics: the file that gets a line at the end of the first step.
 
     Raises:
-        RuntimeError: it ends with another status than 0 and 2.
+        RuntimeError: the exit status is neither 0 nor 2.
     """
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles embexp anew
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise every process compiles embexp again
     before, began, first = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), None
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     while process.poll() is None:
@@ -75,13 +75,13 @@ def measured(command: Sequence[str], metrics: Path | None = None) -> Taken:
             time.sleep(0.005)
     ended, after = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     if process.returncode not in (0, 2):
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+        raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Taken(used, ended - began, first)
 
 
 def started(cache: Path) -> Taken:
-    """A run of one step and its evaluation."""
+    """The command of a run of one step and its evaluation."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
         overrides = ["train.steps=1", "output.plots=false", f"output.cache={cache}", f"hydra.run.dir={directory}"]
@@ -89,7 +89,7 @@ def started(cache: Path) -> Taken:
 
 
 def main(argv: list[str]) -> int:
-    """Measures all in turns, prints the medians, and returns 0 if every target is met, else 1."""
+    """Measures all commands in turns, and prints medians; returns 0 if every target is met, else 1."""
     repetitions = "of each command; 9 unless given"
     parser = harness.parser("start", __doc__, quick="fewer repetitions", repetitions=repetitions)
     options = parser.parse_args(argv)
@@ -112,16 +112,16 @@ def main(argv: list[str]) -> int:
 
 
 def _row(name: str, several: Sequence[Taken]) -> bool:
-    """Prints the medians of a command; returns whether its target, if it has one, is met."""
+    """Prints the medians of a command; returns whether it meets its target, if it has one."""
     processor, wall = (statistics.median(getattr(each, key) for each in several) for key in ("processor", "wall"))
     least, target = min(each.processor for each in several), TARGETS.get(name)
     word = "" if target is None else f"  <= {target} {harness.word(processor <= target)}"
-    print(f"{name:18}{processor:8.3f} s processor (least {least:.3f}){wall:9.3f} s wall{word}", flush=True)
+    print(f"{name:18}{processor:8.3f} s processor (lowest {least:.3f}){wall:9.3f} s wall{word}", flush=True)
     return target is None or processor <= target
 
 
 def _ratio(taken: dict[str, list[Taken]]) -> bool:
-    """Prints the seconds to the first step beside TensorFlow's import in the same turn; returns whether it is met."""
+    """Prints the seconds to the first step relative to TensorFlow's import; returns whether the target is met."""
     pairs = [(run.first_step or run.wall, alone.wall) for run, alone in zip(taken[RUN], taken[TENSORFLOW], strict=True)]
     ratio, met, words = harness.judged([run / alone for run, alone in pairs], RATIO, at_most=True)
     first = statistics.median(run for run, _ in pairs)

@@ -2,17 +2,18 @@
 
     python -m bench.step [--quick] [--repetitions N] [--json FILE]
 
-Every measurement runs in a new process. Every repetition measures all of them in sequence, so that other load affects
-all alike. Ratios are taken within a repetition, and their median is reported.
+Every measurement runs in a new process. Every repetition measures all contenders in sequence, so that other load
+affects all of them alike. Ratios are taken within a repetition, and their median is reported.
 
 All train the same model: 4096 × 8 uniform ids, rows of 32, the eight rows concatenated, an MLP 256 → 64 → 1, log loss,
-and one kind of optimizer for everything. The batches are the same too, in memory and in the same order. Each library is
-used in its usual way: embexp as in a run (many steps per call of a `tf.function`), Keras with `fit`, PyTorch in a loop
-with sparse gradients, FBGEMM with its fused tables for the processor, whose backward pass is the update.
+and one kind of optimizer for everything. The batches are also the same, in memory and in the same order. Each library
+is used in its usual way: embexp as in a run (many steps per call of a `tf.function`), Keras with `fit`, PyTorch in a
+loop with sparse gradients, and FBGEMM with its fused tables for CPUs, whose backward pass is the update.
 
-Then with 90% of the rows frozen, anywhere in the table. PyTorch has two ways: rows are removed from the sparse gradient
-(`torch filtered`), or frozen and other rows are two tables, from which each activation is picked (`torch apart`), as in
-Keras (`keras apart`). Last, each rule of ours with decay and clipping, next to the plain one.
+The second part freezes 90% of the rows, anywhere in the table. PyTorch has two ways to do that. Either frozen rows are
+removed from the sparse gradient (`torch filtered`), or frozen and other rows are in two tables, and each activation is
+picked from one of them (`torch apart`). Keras does the latter (`keras apart`). The last part compares each rule of
+embexp with decay and clipping to the plain rule.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from bench import harness
 
 SMALL, MIDDLE, LARGE = 10**4, 10**6, 10**7
 STEPS = {"keras": 192, "keras apart": 48, "torch": 100, "torch filtered": 100, "torch apart": 100, "fbgemm": 100}
-"""Steps of a measurement; those of others are `OUR_STEPS`."""
+"""Steps of a measurement by contender; all others have `OUR_STEPS`."""
 OUR_STEPS = 200
 BATCH, IDS, DIM, HIDDEN = 4096, 8, 32, 64
 BATCHES = 64
-"""Number of different batches, large enough that their rows do not stay in the CPU caches."""
+"""Number of different batches, so large that their rows do not stay in the CPU caches."""
 RATE = 0.01
 FROZEN = 0.9
 LIMITS = {"clipvalue": 1.0, "weight_decay_factor": 1e-6, "clip_weight_max": 10.0}
@@ -100,7 +101,7 @@ def _targets() -> list[Target]:
 
 
 def data(vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
-    """All batches: ids int32 [BATCHES, BATCH, IDS], as in a run; labels float32 [BATCHES, BATCH, 1]."""
+    """All batches: ids, int32 [BATCHES, BATCH, IDS], as in a run, and labels, float32 [BATCHES, BATCH, 1]."""
     generator = np.random.default_rng(0)
     ids = generator.integers(0, vocabulary, size=(BATCHES, BATCH, IDS), dtype=np.int32)
     return ids, generator.integers(0, 2, size=(BATCHES, BATCH, 1)).astype(np.float32)
@@ -119,7 +120,7 @@ def timed(advance: Callable[[int], object], steps: int, parts: int = 5) -> float
 
 
 def frozen_rows(vocabulary: int) -> np.ndarray:
-    """Bool [vocabulary]: the rows that are frozen."""
+    """The frozen rows, bool [vocabulary]."""
     found: np.ndarray = np.random.default_rng(1).random(vocabulary) < FROZEN
     return found
 
@@ -133,7 +134,7 @@ def embexp(
     limited: bool = False,
     dtype: str = "float32",
 ) -> float:
-    """Milliseconds per step of the row engine followed by a Keras model; `frozen` is the layout with frozen rows."""
+    """Milliseconds per step of the row engine and a Keras model; `frozen` is the layout of the frozen rows."""
     import keras
     import tensorflow as tf
 
@@ -215,7 +216,7 @@ def embexp(
 
 
 def keras(optimizer: str, vocabulary: int, steps: int, *, apart: bool = False) -> float:
-    """Milliseconds per step of `keras.layers.Embedding` in `fit`; `apart`: frozen rows have one of their own."""
+    """Milliseconds per step of `keras.layers.Embedding` in `fit`; `apart`: frozen rows have their own layer."""
     import keras
 
     ids = keras.layers.Input((IDS,), dtype="int32")
@@ -250,7 +251,7 @@ def keras(optimizer: str, vocabulary: int, steps: int, *, apart: bool = False) -
         ]
     )
     model.compile(_keras_optimizer(optimizer), keras.losses.BinaryCrossentropy(from_logits=True))
-    # An epoch over arrays, as users call `fit`; a call over a few steps would see the same few batches again and again.
+    # An epoch over arrays, as users call `fit`. Calls with a few steps would repeat the same few batches.
     ids, labels = (array.reshape(BATCHES * BATCH, -1) for array in data(vocabulary))
 
     def advance(count: int) -> None:
@@ -261,7 +262,7 @@ def keras(optimizer: str, vocabulary: int, steps: int, *, apart: bool = False) -
 
 
 def torch(optimizer: str, vocabulary: int, steps: int, *, frozen: str | None = None) -> float:
-    """Milliseconds per step of `torch.nn.Embedding(sparse=True)`; `frozen` is how rows are: filtered or apart."""
+    """Milliseconds per step of `torch.nn.Embedding(sparse=True)`; `frozen` is the way to freeze: filtered or apart."""
     import torch
 
     torch.set_num_threads(harness.CORES)
@@ -314,7 +315,7 @@ def torch(optimizer: str, vocabulary: int, steps: int, *, frozen: str | None = N
 
 
 def fbgemm(optimizer: str, vocabulary: int, steps: int) -> float:
-    """Milliseconds per step of FBGEMM's `SplitTableBatchedEmbeddingBagsCodegen`, each id a bag of its own."""
+    """Milliseconds per step of FBGEMM's `SplitTableBatchedEmbeddingBagsCodegen`, in which each id is its own bag."""
     import torch
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
@@ -385,7 +386,7 @@ CONTENDERS: dict[str, Callable[[str, int, int], float]] = {
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met, else 1."""
+    """Measures and prints; returns 0 if every target is met, else 1."""
     quick, repetitions = "one repetition with fewer steps", "number of repetitions (3; quick: 1)"
     parser = harness.parser("step", __doc__, quick=quick, repetitions=repetitions)
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)

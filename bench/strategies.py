@@ -1,12 +1,12 @@
-"""Throughput of each strategy relative to the CPU, and the fraction of a step that goes to the rows.
+"""Throughput of each strategy relative to the CPU, and the share of a step that the rows take.
 
     python -m bench.strategies [--quick] [--strategies NAME…] [--json FILE]
 
 Each strategy trains the same experiments in its own process, in several repetitions. Ratios are taken within a
 repetition, and their median is reported. "busy" is the CPU time of a step over all cores, which other processes disturb
-less. A step of only the rows does the same lookups and updates without the dense part; its CPU time relative to that of
-a whole step is the share of the rows. On one machine, replicas share its cores. So a ratio below 1 is the cost of
-sharing a batch, not a prediction for separate devices.
+less. A step of only the rows has the same lookups and updates, but no dense part. Its CPU time relative to a whole step
+is the share of the rows. On one machine, replicas share its cores. So a ratio below 1 is the cost of sharing a batch,
+and does not predict separate devices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from bench import harness
 
 STRATEGIES = ("cpu", "mirrored", "tpu_simulator", "tpu_simulator V2")
-"""By name, some with the embedding hardware of their TPU."""
+"""Strategies by name, some with the embedding hardware of their TPU."""
 EXPERIMENTS = {
     # Small steps, where the overhead of a strategy counts most.
     "clicks": ["experiment=clicks", "data.examples=200000", "train.batch_size=1024"],
@@ -44,7 +44,7 @@ SECONDS, ROUNDS = 3.0, 3
 
 
 def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
-    """Trains one experiment with one strategy and prints its figures as JSON."""
+    """Trains one experiment with one strategy, and prints its figures as JSON."""
     import tensorflow as tf
 
     import embexp
@@ -110,7 +110,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
 def _milliseconds(train: Any, seconds: float) -> tuple[float, float]:
     """Wall time and CPU time of a step, in milliseconds.
 
-    They are medians over calls of about 0.2 s each, for `seconds` after tracing.
+    They are medians over calls of about 0.2 s each, during `seconds` after tracing.
     """
     train(1)
     began = time.perf_counter()
@@ -134,7 +134,7 @@ def measure(strategy: str, experiment: str, cache: Path, seconds: float) -> dict
 def main(argv: list[str]) -> int:
     """Measures and prints; returns 0."""
     parser = harness.parser("strategies", __doc__, quick="one repetition of a second each")
-    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="strategies to measure besides cpu")
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="strategies to measure in addition to cpu")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:

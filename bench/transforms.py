@@ -1,12 +1,12 @@
-"""Time and memory of transforms of a pretrained file: from the file to a table's rows, in readings of the file.
+"""Time and memory of transforms, from a pretrained file to a table's rows, relative to one reading of the file.
 
     python -m bench.transforms [--quick] [--megabytes N] [--dim N] [--steps A,B] [--cached] [--repetitions N]
 
-The file is float32 in `.npy`. One reading copies all of its rows, block by block, into one block; a transform does so
-with the rows that it makes, after it was fitted. Nothing is in the cache of embexp before. Every measurement runs in a
-new process after its imports, twice, and the second counts. The system's copy of the file is dropped before each; with
---cached it is in memory instead.
-Ratios are taken within a repetition, and their median is reported. Memory is anonymous, without mapped pages.
+The file is float32 in `.npy`. A reading copies all rows, block by block, into a single block. A transform is fitted,
+and then copies the rows that it makes in the same way. embexp's cache is empty. Every measurement runs twice in a new
+process after its imports, and the second one counts. Before each, the file is dropped from the page cache; with
+--cached, it stays there. Ratios are taken within a repetition, and their median is reported. Memory is anonymous, and
+excludes mapped pages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CASES: dict[str, tuple[list[Any], float]] = {
 
 
 def write(path: Path, rows: int, dim: int) -> None:
-    """Normal numbers, each column at its own scale, some of which repeat after a block."""
+    """Writes normal values with a scale for each column; some rows repeat after a block."""
     block = np.random.default_rng(0).standard_normal((BLOCK // (4 * dim), dim), np.float32)
     block *= np.geomspace(2, 0.1, dim, dtype=np.float32)
     matrix = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, dim))
@@ -55,19 +55,19 @@ def write(path: Path, rows: int, dim: int) -> None:
 
 
 class Block:
-    """Takes the place of a table: rows are copied into one and the same block."""
+    """Stands in for a table: all rows are copied into the same block."""
 
     def __init__(self, rows: int, dim: int) -> None:
         self.name, self.rows, self.dim = "t", rows, dim
         self._block = np.ones((BLOCK // (4 * dim), dim), np.float32)
 
     def write(self, start: int, values: np.ndarray) -> None:
-        """Copies float32 [n, dim] over what was copied before."""
+        """Copies rows, float32 [n, dim], over the previous ones."""
         self._block[: len(values)] = values
 
 
 def measure(path: Path, steps: list[Any], *, cached: bool) -> dict[str, float]:
-    """Seconds to read all rows of a file after some steps, and peak memory beyond that before, in bytes."""
+    """Seconds to read all rows of a file after some transforms, and the growth to the peak memory in bytes."""
     from pydantic import TypeAdapter
 
     from embexp.initialization.method import assign_rows
@@ -82,7 +82,7 @@ def measure(path: Path, steps: list[Any], *, cached: bool) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as cache:
         source = open_vectors(path, cache=Path(cache), non_finite=NonFinite.KEEP)
-        source.__dict__["digest"] = "of this file"  # which the run takes in any case
+        source.__dict__["digest"] = "of this file"  # which a run imports in any case
         transform = None
         if steps:
             chain, dim = settled(TypeAdapter(Transform).validate_python(steps), source.dim, None)
@@ -90,7 +90,7 @@ def measure(path: Path, steps: list[Any], *, cached: bool) -> dict[str, float]:
             transform = Transformation(source, chain, dim, table, identity={}, cache=Path(cache))
         others = InitializerRows(Normal(), source.rows, source.dim, 0, "t")
         rows = AlignedRows(source, by_position(source.rows), others, transform)
-        np.ones(BLOCK, np.uint8) @ np.ones(BLOCK, np.uint8)  # threads of the linear algebra
+        np.ones(BLOCK, np.uint8) @ np.ones(BLOCK, np.uint8)  # start the threads of the linear algebra
         if not cached:
             with path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -102,18 +102,18 @@ def measure(path: Path, steps: list[Any], *, cached: bool) -> dict[str, float]:
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met, else 1."""
+    """Measures and prints; returns 0 if every target is met, else 1."""
     quick = "one repetition with a file of 60 MB"
     parser = harness.parser("transforms", __doc__, quick=quick, repetitions="number of repetitions (3; quick: 1)")
-    parser.add_argument("--megabytes", type=int, default=600, help="of the file (600; quick: 60)")
-    parser.add_argument("--dim", type=int, default=64, help="of its rows (64)")
+    parser.add_argument("--megabytes", type=int, default=600, help="megabytes of the file (600; quick: 60)")
+    parser.add_argument("--dim", type=int, default=64, help="dimension of its rows (64)")
     parser.add_argument("--steps", help=f"some of {', '.join(CASES)} (default: all)")
-    parser.add_argument("--cached", action="store_true", help="the file is in memory")
+    parser.add_argument("--cached", action="store_true", help="keep the file in the page cache")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.measure:
         path, steps = options.measure
-        # The second of two: the first finds the memory for the file's pages as another process has left it.
+        # The second of two, because the first finds memory for the file's pages as another process has left it.
         figures = [measure(Path(path), json.loads(steps), cached=options.cached) for _ in range(2)]
         print(json.dumps(figures[-1]))
         return 0

@@ -1,10 +1,10 @@
-"""Time to read GloVe text in embexp, for the first time and from the cache, compared with gensim.
+"""Time to read GloVe text in embexp, the first time and from the cache, compared with gensim.
 
     python -m bench.vectors [--quick] [--repetitions N] [--json FILE]
 
-Every measurement runs in a new process; imports are not included. The result is the matrix as float32, and the tokens.
-embexp's first time includes writing its cache. From the cache, it still checks path, size and modification time of the
-file. Ratios are taken within a repetition, and their median is reported.
+Every measurement runs in a new process and excludes imports. The result is the matrix as float32, and the tokens. The
+first time, embexp also writes its cache. From the cache, it still checks path, size and modification time of the file.
+Ratios are taken within a repetition, and their median is reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TARGETS = {"first time": 8.0, "from the cache": 100.0}
 
 
 def write_glove(path: Path, rows: int) -> None:
-    """Writes random vectors as GloVe's program does: a token, then numbers of five significant digits."""
+    """Writes random vectors like GloVe's program: a token, then numbers with five significant digits."""
     random = np.random.default_rng(0)
     with path.open("w", encoding="utf-8") as file:
         for start in range(0, rows, 10_000):
@@ -48,7 +48,7 @@ def ours(path: Path, cache: Path) -> float:
 
 
 def gensims(path: Path) -> float:
-    """Seconds of gensim's reader, for the same file."""
+    """Seconds of gensim's reader for the same file."""
     from gensim.models import KeyedVectors
 
     began = time.perf_counter()
@@ -63,7 +63,7 @@ def _measure(*words: str) -> float:
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if every target is met, else 1."""
+    """Measures and prints; returns 0 if every target is met, else 1."""
     quick = "one repetition with a quarter of the rows"
     parser = harness.parser("vectors", __doc__, quick=quick, repetitions="number of repetitions (3; quick: 1)")
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
         path = Path(folder) / "glove.txt"
         write_glove(path, rows)
         print(f"\n{rows:,} x {DIM}, {path.stat().st_size / 1e6:.0f} MB")
-        time.sleep(3)  # the digest of a newer file is not cached, because the file could still change unnoticed
+        time.sleep(3)  # the digest of a newer file is not cached, because the file might still change unnoticed
         for repetition in range(repetitions):
             cache = str(Path(folder) / f"cache{repetition}")
             seconds["gensim"].append(_measure("gensim", str(path)))

@@ -1,12 +1,12 @@
-"""Word vectors by skip-gram in embexp and gensim: processor seconds, and Spearman with people's similarities.
+"""Skip-gram word vectors in embexp and gensim: processor seconds, and agreement with people's similarities.
 
     python -m bench.words [--quick] [--corpus FILE --pairs FILE…] [--json FILE]
 
-Both read the same texts, a line each, with the same words, window, subsampling and negatives, in two threads and a new
-process each; imports and evaluations of embexp count, and files are not in its cache. gensim is given 5, 10 and 20
-epochs, embexp one epoch of two draws of pairs. Compared are gensim's fewest processor seconds for a mean of Spearman's
-coefficients that is no worse than embexp's. Without files, both read those that gensim carries, which are too few for
-stable figures.
+Both read the same texts, one per line, with the same words, window, subsampling and negatives, in two threads and a new
+process. embexp's time includes its imports and evaluations, and its cache is empty. gensim trains 5, 10 and 20 epochs,
+and embexp one epoch of two draws of pairs. The benchmark looks for the fewest processor seconds in which gensim's mean
+Spearman coefficient is no worse than embexp's. Without files, both read the texts that gensim ships, which are too
+small for stable figures.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WORD = re.compile(r"\b\w\w+\b")
 
 
 def measured(who: str, epochs: int, corpus: Path, pairs: list[Path]) -> dict[str, float]:
-    """Processor seconds and seconds of a training, and the mean of Spearman's coefficients by the tests."""
+    """Processor seconds and seconds of a training, and the mean of Spearman's coefficients over the tests."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         file = _gensim(epochs, corpus, Path(folder)) if who == "gensim" else _embexp(epochs, corpus, Path(folder))
@@ -67,7 +67,7 @@ def _embexp(epochs: int, corpus: Path, folder: Path) -> Path:
 
 
 def written(directory: Path, folder: Path) -> Path:
-    """The file of a run's word vectors, in a folder."""
+    """Writes a run's word vectors into a folder, and returns the file."""
     import embexp
 
     run = embexp.load_run(directory)
@@ -78,7 +78,7 @@ def written(directory: Path, folder: Path) -> Path:
 
 
 def spearman(file: Path, pairs: list[Path], folder: Path) -> float:
-    """The mean of Spearman's coefficients with people's similarities, over files of pairs."""
+    """Spearman's coefficient with people's similarities, as a mean over files of pairs."""
     from embexp.vectors import quality
     from embexp.vectors.file_source import open_vectors
 
@@ -90,9 +90,9 @@ def spearman(file: Path, pairs: list[Path], folder: Path) -> float:
 
 
 def main(argv: list[str]) -> int:
-    """Measures, prints, and returns 0 if the target is met, else 1."""
+    """Measures and prints; returns 0 if the target is met, else 1."""
     parser = harness.parser("words", __doc__, quick="gensim with 5 epochs, embexp with one")
-    parser.add_argument("--corpus", type=Path, help="texts, a line each (default: gensim's)")
+    parser.add_argument("--corpus", type=Path, help="texts, one per line (default: gensim's)")
     parser.add_argument("--pairs", type=Path, nargs="+", help="tests of similarity (default: gensim's WordSim-353)")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)

@@ -3,9 +3,9 @@
     pip install 'embexp[estimator]'
     python examples/own_estimator.py [--items ITEMS.npy] [--model-dir DIR]
 
-The model predicts which items users click. Item vectors are given and frozen: their table is kept by reference, outside
-checkpoints. A user's vector starts from the sum of some clicked items, and is trained. The matrices are memory-mapped
-and used without a copy; neither the graph nor the event files contain them.
+The model predicts which items users click. Item vectors are given and frozen. Their table refers to the matrix, and is
+not in checkpoints. A user's vector starts as the sum of some clicked items, and is trained. The matrices are
+memory-mapped and not copied. Neither the graph nor the event files contain them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def model_fn(features, labels, mode, params):
     """Predicts clicks from the dot product of a user and an item."""
     users, items = (np.load(params[name], mmap_mode="r") for name in ("users", "items"))
     user_table = v1.get_variable("user", users.shape)
-    # In LOCAL_VARIABLES, a table is not in checkpoints, and is filled in every new session: train, evaluate, predict.
+    # A table in LOCAL_VARIABLES is not in checkpoints. Every new session (train, evaluate, predict) fills it.
     item_table = v1.get_variable(
         "item", items.shape, trainable=False, use_resource=True, collections=[v1.GraphKeys.LOCAL_VARIABLES]
     )
-    # In GLOBAL_VARIABLES, the default, a table is filled once, and then restored from the checkpoint.
+    # A table in GLOBAL_VARIABLES, the default, is filled once, and then restored from the checkpoint.
     filled = scaffold({user_table: users, item_table: items})
 
     user = tf.nn.embedding_lookup(user_table, features["user"])
@@ -69,7 +69,7 @@ def main() -> None:
         np.save(Path(folder, "users.npy"), (0.1 * users).astype(np.float32))
 
         def clicks(first: int, last: int):
-            def batches():  # a generator: from_tensor_slices would store the clicks as constants of the graph
+            def batches():  # a generator, because from_tensor_slices would store the clicks as constants in the graph
                 for start in range(first, last, 250):
                     rows = slice(start, start + 250)
                     yield {"user": user[rows], "item": item[rows]}, clicked[rows]
@@ -80,7 +80,7 @@ def main() -> None:
 
         own = estimator.Estimator(
             model_fn,
-            # None disables the hook that logs steps per second, which reads the step during its update and then warns.
+            # None disables the hook that logs steps per second. It would read the step during its update, and warn.
             config=estimator.RunConfig(str(arguments.model_dir or Path(folder, "model")), log_step_count_steps=None),
             params={"users": str(Path(folder, "users.npy")), "items": str(items)},
         )

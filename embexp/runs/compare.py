@@ -34,9 +34,9 @@ from embexp.training.intervals import RESAMPLES, Drawn, Intervals, Outcomes, Res
 from embexp.training.significance import Tested, Variance
 
 _SEED = 0
-"""Of the resamples, whichever runs are compared, and in which order."""
+"""Seed of the resamples. It is the same for all runs and every order of them."""
 _BLOCKS, _FEWEST_ROWS = 20, 10
-"""Blocks of examples, and the fewest examples in one."""
+"""Number of blocks of examples, and the fewest examples in a block."""
 _AT_ONCE = 1 << 16
 _MOST_COLUMNS = 4
 BOOTSTRAP, SEEDS, BOTH = "bootstrap", "seeds", "seeds and bootstrap"
@@ -159,7 +159,7 @@ class _Rows:
     """The rows that a run is evaluated on.
 
     Attributes:
-        own: whether they are of the run's own data.
+        own: whether they belong to the run's own data.
     """
 
     run: Run
@@ -173,7 +173,7 @@ class _Rows:
 
     @property
     def content(self) -> str | None:
-        """Digest of the data, as the manifest has it."""
+        """The digest of the data, as in the manifest."""
         found = self.run.folder.read_manifest() if self.own and self.run.folder.manifest.exists() else {}
         digest = found.get("data", {}).get("digest")
         return str(digest) if digest is not None else None
@@ -184,16 +184,16 @@ class _Rows:
         return digests.of_json([self.content, self.prepared.examples.count, *digests.block_digests(arrays)])
 
     def words(self, measured: Mapping[str, Measured]) -> str:
-        """How many rows, and of what, there are."""
+        """The number of rows and what they are, as text."""
         found = next(iter(measured.values()))
         units = list(dict.fromkeys((each.count, each.unit) for each in found.resampled))
         count = len(self.prepared.rows)
-        if all(number != count for number, _ in units):  # as many queries or users are no others
+        if all(number != count for number, _ in units):  # an equal number of queries or users adds nothing
             units.insert(0, (count, _ROWS))
         return ", ".join(f"{number:,} {unit}" for number, unit in units)
 
     def differs(self, other: _Rows) -> list[str]:
-        """What these rows have other than those of another run, in words."""
+        """How these rows differ from those of another run, as text."""
         mine, theirs = self.prepared, other.prepared
         if mine.examples.count != theirs.examples.count or len(mine.rows) != len(theirs.rows):
             return [f"{len(each.rows):,} of {each.examples.count:,} examples" for each in (mine, theirs)]
@@ -212,12 +212,12 @@ class _Rows:
         return "" if found is None else f" ({found})"
 
     def _same_tokens(self, other: _Rows) -> bool:
-        """Whether the columns that both runs read are the same, where one of them reads further files."""
+        """Whether the columns that both runs read are equal, if one of them also reads other files."""
         names = [name for name in self._columns() if name in other._columns()]
         return bool(names) and all(np.array_equal(self._hashes(name), other._hashes(name)) for name in names)
 
     def _columns(self) -> list[str]:
-        """The columns of tokens with one value for each example."""
+        """The token columns with one value per example."""
         known = self.run.vocabularies_by_group
         ids, examples = self.prepared.columns.ids, self.prepared.examples
         return [name for name in ids if name in examples.id_columns and isinstance(known[ids[name]], TokenVocabulary)]
@@ -237,10 +237,10 @@ def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
 
 
 def _check_rows(models: Sequence[Contender], found: Mapping[str, _Rows], split: str) -> bool:
-    """Whether all runs are evaluated on the same rows; if not, those with the same seed and fold are.
+    """Whether all runs are evaluated on the same rows. If not, runs with the same seed and fold are.
 
     Raises:
-        RunError: they are not.
+        RunError: runs with the same seed and fold are evaluated on different rows.
     """
     reference, joint = models[0], True
     first = found[next(iter(reference.directories.values()))]
@@ -259,7 +259,7 @@ def _check_rows(models: Sequence[Contender], found: Mapping[str, _Rows], split: 
 def _refusal(
     model: Contender, mine: _Rows, reference: Contender, other: _Rows, words: Sequence[str], split: str
 ) -> str:
-    """Which examples two runs have, and which settings decide it, in a sentence."""
+    """A sentence about the examples of two runs, and the settings that decide them."""
     a, b = (f"{each.letter} ({rows.run.folder.path})" for each, rows in ((reference, other), (model, mine)))
     what = f"the {split} splits" if mine.own else "the examples"
     mine_says, other_says = words
@@ -338,7 +338,7 @@ def in_blocks(run: Run, prepared: PreparedEvaluation, names: Sequence[str], prog
 
 
 def _check_units(models: Sequence[Contender], measured: Mapping[str, Measured]) -> None:
-    """Raises RunError if runs evaluate other users, or other queries, of the same examples."""
+    """Raises a RunError if runs evaluate different users or queries of the same examples."""
     paths = [(each.letter, path) for each in models for path in each.directories.values()]
     letter, first = paths[0]
     for other, path in paths:
@@ -412,7 +412,7 @@ class Pairing:
         metrics = []
         for name in names:
             values = repr([each.metrics[name] for each in (*before, *after)])
-            if seen.setdefault(values, name) == name:  # as the loss is the log loss, under another name
+            if seen.setdefault(values, name) == name:  # the loss is the log loss under another name
                 paired = bool(self.common)
                 metrics.append(compare_metric(name, before, after, judged, paired=paired, joint=self.joint))
         one, other = before[0].outcomes, after[0].outcomes
@@ -467,7 +467,7 @@ def compare_metric(
 
 
 def _resampled(name: str, before: Sequence[Measured], after: Sequence[Measured]) -> Resampled | None:
-    """The resamples of the difference of means over runs; None: they are not known."""
+    """The resamples of the difference of means over runs; None: not available."""
     means = []
     for several in (before, after):
         found = [drawn for each in several if (drawn := each.of(name)) is not None]
@@ -479,10 +479,10 @@ def _resampled(name: str, before: Sequence[Measured], after: Sequence[Measured])
 
 
 def _variance_of_seeds(before: np.ndarray, after: np.ndarray, *, paired: bool) -> Variance | None:
-    """Of the difference of means over seeds; None: there is one run of each.
+    """The variance of the difference of means over seeds; None: each model has one run.
 
-    Where runs have the same seeds, it is that of the paired t-test. Otherwise the variances of both means are added,
-    as by Welch (1947); a single run is taken to vary as the others do.
+    If runs have the same seeds, it is the variance of the paired t-test. Otherwise, the variances of both means are
+    added (Welch 1947). A single run is assumed to vary like the others.
     """
     if len(before) == len(after) == 1:
         return None
@@ -501,7 +501,7 @@ def _variance_of_seeds(before: np.ndarray, after: np.ndarray, *, paired: bool) -
 
 
 def _exact(before: Measured, after: Measured, test: str, k: int | None) -> Tested | None:
-    """The result of the metric's own test, see `Judged`; None: it has none, or rows have weights."""
+    """The result of the metric's own test, see `Judged`; None: there is no such test, or rows have weights."""
     one, other = before.outcomes, after.outcomes
     if not test or one is None or other is None or not one.equal_weights:
         return None
@@ -510,7 +510,7 @@ def _exact(before: Measured, after: Measured, test: str, k: int | None) -> Teste
 
 
 def _most_different(one: Outcomes, other: Outcomes, rows: int) -> tuple[list[int], int]:
-    """The places of the rows for which two models gave what differs most, and how many differ at all."""
+    """The places of the rows on which two models differ most, and the number of rows on which they differ."""
     count = len(one.rows)
     distance = np.empty(count)
     for start in range(0, count, _AT_ONCE):
@@ -527,7 +527,7 @@ def _most_different(one: Outcomes, other: Outcomes, rows: int) -> tuple[list[int
 
 @dataclass(frozen=True)
 class _Naming:
-    """What tells a row apart for a person."""
+    """Names a row for a person."""
 
     run: Run
     prepared: PreparedEvaluation
@@ -559,7 +559,7 @@ class _Naming:
 
 
 def _corrected(pairs: Sequence[Pair]) -> Iterator[Pair]:
-    """The pairs with p-values corrected for their number, metric by metric."""
+    """The pairs, with p-values corrected for their number within each metric."""
     if len(pairs) < 2:
         yield from pairs
         return
@@ -576,7 +576,7 @@ def _corrected(pairs: Sequence[Pair]) -> Iterator[Pair]:
 
 
 def _notes(found: Comparison, *, joint: bool) -> Iterator[str]:
-    """What the reader should know."""
+    """Notes that the reader should know."""
     counts = [len(each.directories) for each in found.contenders]
     if max(counts) == 1:
         yield ONE_SEED

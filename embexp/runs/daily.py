@@ -24,7 +24,7 @@ from embexp.training.loop import Replay
 
 _SHOWN = {CONTINUED: "continued", ALL: "all files", LAST: "last file", WINDOW: "window"}
 _PARENT = "parent"
-"""The run before, without any training on the file."""
+"""The name for the previous run, without training on the file."""
 _FILES = {
     "summary.json": "all results",
     "daily.png": "the metric of each file",
@@ -100,7 +100,7 @@ def _run(name: str, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _means(by_way: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, float]:
-    """The mean of each metric over the files from the third on, by way, and of the parent without training."""
+    """The mean of each metric over the files from the third on, for each way and for the parent without training."""
     found = {}
     tests = {
         way: [each["metrics"].get("test", {}) for number, each in sorted(of.items()) if number > 1]

@@ -45,7 +45,7 @@ from embexp.vectors.write import write_vectors
 
 NAME, MODEL, ASSETS = "delta.json", "model", "assets"
 _TOKENS = "{}.tokens"
-"""The name, without suffix, of the file of a table's new tokens."""
+"""The name of the file of a table's new tokens, without suffix."""
 _INDEX, _TABLE = "variables/variables.index", "tables/{}/.ATTRIBUTES/VARIABLE_VALUE"
 """Where a SavedModel has its tables."""
 _DTYPES = {dtype.name: dtype for dtype in FLOATS}
@@ -85,14 +85,14 @@ class _Facts(_Part):
     moved: NonNegativeInt
     same: NonNegativeInt
     tokens: _Kinds | None = None
-    """Which rows there are in front of those of tokens; null: the rows are no tokens'."""
+    """The rows before those of tokens; null: rows do not belong to tokens."""
     base: _Rows
     result: _Rows
 
 
 class _Model(_Part):
     vocabularies: dict[str, bool]
-    """By table with a file of tokens in `assets`: whether the lines of the base's are escaped."""
+    """For each table with a token file in `assets`, whether the lines of the base's file are escaped."""
 
 
 class Delta(_Part):
@@ -157,12 +157,12 @@ def _is_of(file: str, table: str) -> bool:
 
 
 def _named(run: EarlierCheckpoint) -> dict[str, Any]:
-    """What tells a run from others, for people and their programs."""
+    """The values that identify a run, for people and their programs."""
     return {"run_id": run.summary.get("run_id"), "inventory": inventory.digest_of(run.folder.path)}
 
 
 def _check_beginning(run: EarlierCheckpoint, parent: EarlierCheckpoint) -> None:
-    """Raises RunError, with all faults, for a parent whose tables are not the first rows of the run's."""
+    """Raises a RunError with all faults if the parent's tables are not the first rows of the run's tables."""
     faults = [f"table {name} is in only one of them" for name in sorted({*run.tables} ^ {*parent.tables})]
     for name in (name for name in run.tables if name in parent.tables):
         (rows, dim), (rows_before, dim_before) = run.shape(name), parent.shape(name)
@@ -187,7 +187,7 @@ def _begins_with(vocabulary: Vocabulary, earlier: Vocabulary) -> bool:
 
 
 def _grown(earlier: TokenVocabulary, further: pa.LargeStringArray) -> TokenVocabulary:
-    """A vocabulary with further tokens, as `continue` makes it; how often tokens were seen is not known."""
+    """A vocabulary with additional tokens, as `continue` makes it. Token counts are unknown."""
     known, rare = pa.concat_arrays([earlier.known, further]), earlier.rare_without(further)
     return _of_tokens(known, rare, earlier.oov, earlier.missing_frequency is not None)
 
@@ -202,7 +202,7 @@ def _of_tokens(
 def _write_table(
     run: EarlierCheckpoint, parent: EarlierCheckpoint, name: str, folder: Path, progress: Progress
 ) -> tuple[dict[str, Any], deltas.Counts]:
-    """Writes the files of a table; returns what delta.json has of it."""
+    """Writes the files of a table; returns its part of delta.json."""
     before, after = earlier_rows(parent, name), earlier_rows(run, name)
     was, now = parent.vocabulary(name), run.vocabulary(name)
     dtype = after.dtype if after.dtype in _DTYPES.values() and after.dtype.itemsize < 4 else np.dtype(np.float32)
@@ -220,14 +220,14 @@ def _write_table(
 
 
 def _write_tokens(vocabulary: TokenVocabulary, before: int, stem: Path) -> None:
-    """Writes the tokens behind the first ones, if there are any."""
+    """Writes the tokens after the first ones, if there are any."""
     known, counts = vocabulary.known.slice(before), vocabulary.known_frequencies[before:]
     if len(known):
         TokenVocabulary(known, counts, oov=0).write(stem)
 
 
 def _facts(rows: Rows, vocabulary: Vocabulary) -> dict[str, Any]:
-    """What tells a table from others: the digest of its rows, as in summary.json, and those of its tokens."""
+    """The digests that identify a table: that of its rows, as in summary.json, and those of its tokens."""
     found = {"rows": rows.rows, "digest": digests.of_float_rows(rows.read, rows.rows, rows.dim)}
     if not isinstance(vocabulary, TokenVocabulary):
         return found
@@ -236,12 +236,12 @@ def _facts(rows: Rows, vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def _without_rare(vocabulary: TokenVocabulary) -> TokenVocabulary:
-    """A vocabulary without the tokens of its rare row, of which tables in files know nothing."""
+    """A vocabulary without the tokens of its rare row, which tables in files do not have."""
     return vocabulary if vocabulary.rare is None else replace(vocabulary, rare=vocabulary.rare.slice(0, 0))
 
 
 def _take_tokens_out(run: EarlierCheckpoint, parent: EarlierCheckpoint, assets: Path) -> dict[str, bool]:
-    """Removes a SavedModel's files of tokens; returns, by table, whether the lines of the parent's are escaped."""
+    """Removes the token files of a SavedModel; returns for each table whether the parent's lines are escaped."""
     found = {}
     for name in run.tables:
         if (file := assets / f"{_TOKENS.format(name)}.txt").exists():
@@ -251,7 +251,7 @@ def _take_tokens_out(run: EarlierCheckpoint, parent: EarlierCheckpoint, assets: 
 
 
 def _is_escaped(vocabulary: Vocabulary) -> bool:
-    """Whether the lines of its file in a SavedModel are."""
+    """Whether the lines of a vocabulary's file in a SavedModel are escaped."""
     return isinstance(vocabulary, TokenVocabulary) and has_line_ends(lines_of(vocabulary))
 
 
@@ -362,10 +362,10 @@ def applied(base: Path, delta: Path) -> Whole:
 
 
 def _read(delta: Path) -> Delta:
-    """What delta.json holds, of a delta whose files are as they were written.
+    """Reads delta.json, and checks that the files of the delta are unchanged.
 
     Raises:
-        DataError: they are not.
+        DataError: a file has changed.
     """
     remedy = "export it again"
     if not (delta / NAME).is_file():
@@ -410,13 +410,13 @@ def _short(content: Delta) -> str:
 
 def _vocabulary(known: pa.LargeStringArray, rare: pa.LargeStringArray, facts: _Facts) -> TokenVocabulary:
     kinds = facts.tokens
-    assert kinds is not None  # rows of tokens have kinds
+    assert kinds is not None  # only rows of tokens have kinds
     return _of_tokens(known, rare if kinds.rare else None, kinds.oov, kinds.missing)
 
 
 def _of_model(base: Path, delta: Path, content: Delta) -> dict[str, Table]:
-    """The tables of a SavedModel that the delta's model has, too, and their tokens."""
-    assert content.model is not None  # it was checked
+    """The tables of a SavedModel that the delta's model also has, and their tokens."""
+    assert content.model is not None  # checked before
     index, wanted = base / _INDEX, read_index(delta / MODEL / _INDEX)
     entries, found = read_index(index), {}
     for name, facts in content.tables.items():
@@ -432,14 +432,14 @@ def _of_model(base: Path, delta: Path, content: Delta) -> dict[str, Table]:
 
 
 def _of_asset(file: Path, facts: _Facts, *, escaped: bool) -> TokenVocabulary:
-    """The vocabulary in a SavedModel's file of tokens, which is missing if there are none; rare tokens come last."""
+    """The vocabulary in the token file of a SavedModel. Rare tokens come last. Without tokens, there is no file."""
     lines = token_lines(file) if file.exists() else pa.array([], pa.large_string())
     tokens, known = unescaped(lines) if escaped else lines, facts.base.tokens
     return _vocabulary(tokens.slice(0, known), tokens.slice(known), facts)
 
 
 def _changed(table: Table, delta: Path, name: str, content: Delta) -> Table:
-    """A table with what changed."""
+    """Applies the changes to a table."""
     facts = content.tables[name]
     rows = deltas.changed_rows(table.rows, delta, name, rows=facts.result.rows, dtype=_DTYPES[facts.dtype])
     if table.vocabulary is None:
@@ -453,14 +453,14 @@ def _changed(table: Table, delta: Path, name: str, content: Delta) -> Table:
 
 
 def _check(place: Path, tables: Mapping[str, Table], content: Delta, which: str, *, whole: bool) -> None:
-    """Checks that tables are those that a delta names.
+    """Checks that tables are the ones that a delta names.
 
     Args:
         which: `base` or `result`.
-        whole: whether vocabularies have their rare tokens.
+        whole: whether vocabularies include their rare tokens.
 
     Raises:
-        DataError: they are not.
+        DataError: the tables are different.
     """
     faults = []
     for name, table in tables.items():
@@ -505,6 +505,6 @@ def _write_model(
     shutil.copytree(without_rows, directory, dirs_exist_ok=True)
     for name in vocabularies:
         vocabulary = tables[name].vocabulary
-        assert vocabulary is not None  # it was read from the base
+        assert vocabulary is not None  # it comes from the base
         write_tokens(directory / ASSETS / f"{_TOKENS.format(name)}.txt", lines_of(vocabulary))
     streaming.add_tables(directory, {name: table.rows for name, table in tables.items()}, progress=progress)

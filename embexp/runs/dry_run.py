@@ -27,14 +27,14 @@ from embexp.system.parallel import Progress, quiet
 from embexp.training.loop import Runtime
 
 _SECONDS = 5.0
-"""How long steps are timed."""
+"""Seconds during which steps are timed."""
 _WARM_UP_SECONDS = 1.0
-"""How long steps are done before, so that memory and threads are in place."""
+"""Seconds of steps before, so that memory and threads are in place."""
 _CALLS = 20
-"""Into how many calls of the runtime the timed steps are divided."""
+"""Number of calls of the runtime among which the timed steps are divided."""
 _LEAST_CALLS = 3
 _BATCHES = 8
-"""Evaluation batches that are timed."""
+"""Number of evaluation batches that are timed."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ def measure(prepared: Prepared, strategy: Strategy, progress: Progress = quiet) 
 
 
 def _timed_steps(train: Callable[[int], object], left: int, first: float) -> list[tuple[int, float]]:
-    """Calls of some steps each, with their seconds, after a warm-up.
+    """Times calls of some steps each, after a warm-up; returns the steps and the seconds of each call.
 
     Args:
-        left: steps that can be done.
-        first: seconds of the first step, for a run that has no other.
+        left: number of steps that are left.
+        first: seconds of the first step, for a run without other steps.
     """
     steps, warm, last = 1, 0.0, first
     while left > steps and warm < _WARM_UP_SECONDS:
@@ -136,7 +136,7 @@ def _timed_steps(train: Callable[[int], object], left: int, first: float) -> lis
 
 
 def _timed_evaluations(prepared: Prepared, runtime: Runtime) -> dict[str, float]:
-    """Seconds of one evaluation of each split but that of training, from a part of it."""
+    """Seconds of one evaluation of each split except the training split, extrapolated from a part of it."""
     evaluator, data = evaluator_of(prepared.spec), prepared.data
     found: dict[str, float] = {}
     for split, rows in data.scan.splits.items():
@@ -148,7 +148,7 @@ def _timed_evaluations(prepared: Prepared, runtime: Runtime) -> dict[str, float]
         some = rows[: _BATCHES * prepared.spec.evaluation_batch_size]
         measured = evaluator.of_rows(data, split, some)
         if not found:
-            measured(runtime)  # traces
+            measured(runtime)  # this call traces
         found[split] = _seconds(partial(measured, runtime)) * len(rows) / len(some)
     return found
 
@@ -208,7 +208,7 @@ def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
         training = training_batches(prepared, strategy)
         fresh = replace(prepared, dense=None)
         execution = build(fresh, unfilled, training.element_spec, strategy, Path("unused"))
-        assert execution.graph is not None  # of kind function
+        assert execution.graph is not None  # the runtime is of kind function
         graph = execution.graph(iter(execution.dataset(training)))
         return Traced(
             graph_bytes=graph.as_graph_def().ByteSize(),

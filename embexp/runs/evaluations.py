@@ -31,7 +31,7 @@ from embexp.training.loop import Outcome, Predictor
 EVALUATING = "evaluating"
 INTERVALS = "computing confidence intervals"
 _ROUNDING = 1e-12
-"""What a mean of ones may lack to 1."""
+"""By how much the mean of ones may be less than 1."""
 Metrics = dict[str, float]
 Splits = Mapping[str, Mapping[str, float]]
 """Metrics by split."""
@@ -213,7 +213,7 @@ class Evaluator(ABC):
         return found
 
     def _rates(self) -> dict[str, float]:
-        """The settings that decide how far a step goes."""
+        """The settings that determine how far a step moves values."""
         spec = self.spec
         if all(spec.frozen(name) for name in spec.tables):
             return {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}

@@ -173,7 +173,7 @@ def build(
     spec, data, earlier, evaluator = prepared.spec, prepared.data, prepared.dense, evaluator_of(prepared.spec)
 
     def dense_values(checkpoint: Any) -> restoring.DenseValues:
-        """What the dense part takes from an earlier checkpoint before the first step."""
+        """The values that the dense part takes from an earlier checkpoint before the first step."""
         if earlier is None:
             return restoring.DenseValues([])
         kinds = [
@@ -261,11 +261,11 @@ def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
 
 
 def _restored(settings: Restoring, path: Path | None, checkpoint: Any) -> LiveAccount | None:
-    """Restores what the config names, before the first step.
+    """Restores the variables that the config names, before the first step.
 
     Raises:
-        CheckpointError: the checkpoint lacks something of that, or has it in another shape or type.
-        DataError: it is damaged.
+        CheckpointError: the checkpoint lacks a variable, or has it in another shape or type.
+        DataError: the checkpoint is damaged.
     """
     if path is None:
         return None
@@ -460,7 +460,7 @@ def initial_rows(tables: PreparedTables) -> dict[str, MappableRows]:
 
 
 def _decay_shares(prepared: Prepared) -> dict[str, Shared]:
-    """What makes the shares of tables whose rows decay alike in an epoch."""
+    """For each table whose rows decay equally per epoch, the values that determine the shares of its rows."""
     spec, examples, train = prepared.spec, prepared.data.scan.examples, prepared.data.scan.splits["train"]
     found: dict[str, Shared] = {}
     steps = len(train) / spec.train.batch_size
@@ -517,7 +517,7 @@ def table_plans(
 
 
 def _resetting(tables: PreparedTables, name: str) -> np.ndarray:
-    """Bool [rows]: which rows of a table start again with each epoch: those that are neither pretrained nor frozen."""
+    """The rows of a table that are reset in each epoch, bool [rows]: those that are neither pretrained nor frozen."""
     stay = [tables.policies[name].frozen, tables.pretrained.pretrained_rows(name)]
     found = np.ones(tables.rows[name], np.bool_)
     for mask in stay:
@@ -527,7 +527,7 @@ def _resetting(tables: PreparedTables, name: str) -> np.ndarray:
 
 
 def _precision(table: Table, name: str, seed: int) -> Precision:
-    """How a table is stored. Its random numbers depend on nothing but the run's seed and its name."""
+    """How a table is stored. Its random numbers depend only on the run's seed and the table's name."""
     first, second = digests.seed_of(seed, "rounding", name)
     key = (first & 0xFFFFFFFF, second & 0xFFFFFFFF) if table.stochastic_rounding else None
     return Precision(tf.as_dtype(table.dtype.value), tf.as_dtype(table.slot_dtype.value), key)

@@ -97,7 +97,7 @@ def resume(
     folder.recorded_spec()  # else there is nothing to lock
     with _machine_errors(), folder.writing():
         made = [folder.summary] if folder.summary.exists() else []  # one that is missing is made again
-        folder.check(folder.spec, *made, folder.coverage)  # what the results show
+        folder.check(folder.spec, *made, folder.coverage)  # the files that the results show
         spec = folder.recorded_spec()
         files.remove_leftovers(directory)
         return _study(spec.study.kind).resume(directory, spec, changed, allow_code, observer)
@@ -112,7 +112,7 @@ def results(summary: Mapping[str, Any], directory: Path) -> RenderableType:
 def _machine_errors() -> Iterator[None]:
     """Turns errors of the machine, such as a full disk or too little memory, into a `RunError` of one sentence.
 
-    Those about objects of a store name these.
+    Errors about objects in a store name the objects.
     """
     with stores.naming_urls():
         try:
@@ -191,7 +191,7 @@ def say_if_replaced(directory: Path, say: Callable[[str], object]) -> None:
 
 
 def _newest(folder: RunFolder, say: Callable[[str], object]) -> SavedStep | None:
-    """The newest whole checkpoint of the training, the final one of a run that has ended included."""
+    """The newest whole checkpoint of the training, including the final one of a finished run."""
     torn: list[str] = []
     found = next(store.newest_first(folder.checkpoints, torn), None)
     for sentence in torn:
@@ -216,20 +216,20 @@ def _spanning(prepared: Prepared) -> str:
 
 
 def _continued(prepared: Prepared) -> str:
-    """Digest of what a run and its resumption must share."""
-    assert prepared.identity is not None  # only the plan of a study has none
+    """The digest of everything that a run and its resumption must share."""
+    assert prepared.identity is not None  # only the plan of a study lacks one
     return prepared.identity.continued
 
 
 def _elsewhere(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Why the last bits may be others than those of a run that goes on where it began."""
+    """Why the last bits may differ from those of a run that resumes where it started."""
     for difference in differences.manifest_differences(before, now):
         if difference.kind is Kind.KERNELS or (difference.kind, difference.name) == (Kind.PACKAGE, "tensorflow"):
             yield f"the last bits may change: {difference.text('the beginning', 'this resumption')}"
 
 
 def _changed_since(folder: RunFolder, saved: SavedStep) -> str:
-    """What may have changed since a checkpoint was saved."""
+    """The error for a run whose inputs have changed since a checkpoint was saved."""
     code = ", the code that it names" if folder.code.exists() else ""
     kept = f" ({folder.code} has the code that it began with)" if code else ""
     return (
@@ -245,7 +245,7 @@ SINGLE = Study(
 
 
 _SECONDS = "seconds.json"
-"""How long each run took that has ended, for a study that is resumed."""
+"""The file with the seconds of each finished run, for a study that is resumed."""
 STAGES = ("setup", "training", "finishing")
 
 Summarise = Callable[[Mapping[str, Mapping[str, Any]], bool], Mapping[str, Any]]
@@ -274,7 +274,7 @@ def run_study(spec: RunSpec, directory: Path, observer: Observer, summarise: Sum
         observer.announce(f"{number} of {len(specs)}, {name}: {spec.study.description(name)}")
         seconds, stage, clock = json_object(noted), RunFolder(directory / name), Clock()
         if name in seconds and stage.summary.exists():
-            if stage.manifest.exists():  # what follows is compared with it
+            if stage.manifest.exists():  # later events are compared with it
                 check_recorded_data(stage, run_spec)
             runs[name] = {**stage.read_summary(), "seconds": seconds[name]}
             continue
@@ -282,7 +282,7 @@ def run_study(spec: RunSpec, directory: Path, observer: Observer, summarise: Sum
         files.make_directories(stage.path)
         with stage.writing():
             files.remove_leftovers(stage.path)
-            if stage.spec.exists():  # that the study's spec may name its code has been checked
+            if stage.spec.exists():  # the code in the study's spec has been checked
                 result = resume_run(stage.path, run_spec, None, named_functions(run_spec), timed)
             else:
                 result = single.run(run_spec, stage.path, timed)

@@ -80,7 +80,7 @@ class ExportKind(StrEnum):
 DELTAS = (ExportKind.SAVEDMODEL, ExportKind.NPY)
 """Kinds of whole exports that deltas are for."""
 _BYTES_PER_NUMBER = {ExportKind.SAVEDMODEL: 4, ExportKind.NPY: 4, ExportKind.WORD2VEC: 12, ExportKind.PROJECTOR: 12}
-"""Of a table, with its tokens left out; for text about what trained values take."""
+"""Bytes per number of a table, without tokens. For text, this is typical of trained values."""
 
 
 class Writer(Protocol):
@@ -208,11 +208,11 @@ def export(
 
 
 def _new_place(out: Path | str) -> Path:
-    """The path of an export.
+    """The path of a new export.
 
     Raises:
-        RunError: there is something.
-        UsageError: it is in the folder of a run.
+        RunError: the path exists.
+        UsageError: the path is in the folder of a run.
     """
     out = Path(out)
     if out.exists():
@@ -231,7 +231,7 @@ def _written_whole(out: Path) -> Iterator[Path]:
     """A directory that becomes `out` when the block ends without an error.
 
     Raises:
-        RunError: it can't be written.
+        RunError: the directory can't be written.
     """
     try:
         with files.atomic_directory(out) as directory:
@@ -243,7 +243,7 @@ def _written_whole(out: Path) -> Iterator[Path]:
 def _export_delta(
     run: EarlierCheckpoint, parent: Path, out: Path, kind: ExportKind, allow_code: Collection[str], progress: Progress
 ) -> Exported:
-    """Writes what changed in a run since its parent."""
+    """Writes the changes of a run since its parent."""
     from embexp.runs import deltas
 
     def write_model(directory: Path) -> None:
@@ -309,7 +309,7 @@ def _chosen(source: earlier.EarlierCheckpoint, kind: ExportKind, tables: Collect
 
 
 def _check_room(out: Path, kind: ExportKind, tables: Mapping[str, Rows]) -> None:
-    """Raises RunError if the disk has less room than the tables need."""
+    """Raises a RunError if the disk has less room than the tables need."""
     needed = sum(_BYTES_PER_NUMBER[kind] * table.rows * table.dim for table in tables.values())
     there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     free = shutil.disk_usage(there).free
@@ -323,13 +323,13 @@ def _check_room(out: Path, kind: ExportKind, tables: Mapping[str, Rows]) -> None
 def _write_npy(
     run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, out: Path, *, progress: Progress
 ) -> None:
-    """Writes `NAME.npy` with all rows of each table and, where ids are no row numbers, `NAME.tokens.txt`.
+    """Writes `NAME.npy` with all rows of each table, and `NAME.tokens.txt` unless ids are row numbers.
 
-    The line of the OOV row is `<oov>`, or empty if that is a token, and so are those of missing and rare values; lines
-    of rows without a token are empty. Buckets have no tokens.
+    The line of the OOV row is `<oov>`, or empty if that is a token. The same holds for the rows of missing and of rare
+    values. Lines of rows without a token are empty. Buckets have no tokens.
 
     Raises:
-        DataError: a token has a line end.
+        DataError: a token contains a line break.
     """
     for name, rows in tables.items():
         vocabulary = run.vocabulary(name)
@@ -347,9 +347,9 @@ def _write_apart(
     *,
     progress: Progress,
 ) -> Mapping[str, Mapping[str, str]]:
-    """Writes `model`, a SavedModel that is given rows, and `tables`, see `_write_npy`; returns the signatures.
+    """Writes `model`, a SavedModel that takes rows, and `tables`, see `_write_npy`; returns the signatures.
 
-    What the rows of buckets stand for, of which there are no tokens, is in `NAME.json`, as in the run.
+    Buckets have no tokens, so `NAME.json` has the meaning of their rows, as in the run.
     """
     from embexp.runs import serving
 
@@ -375,12 +375,12 @@ def lines_of_rows(vocabulary: TokenVocabulary, rows: int) -> pa.LargeStringArray
 def _write_word2vec(
     run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, out: Path, *, binary: bool, progress: Progress
 ) -> None:
-    """Writes word2vec's text, `NAME.vec`, or binary form, `NAME.bin`, with the rows that have a token.
+    """Writes the rows that have a token in word2vec's form: `NAME.vec` (text) or `NAME.bin` (binary).
 
-    Where ids are row numbers, they are the tokens.
+    If ids are row numbers, they are the tokens.
 
     Raises:
-        DataError: a token that word2vec's files can't hold, or rows that are buckets.
+        DataError: word2vec's files can't hold a token, or rows are buckets.
     """
     for name, rows in tables.items():
         file = f"{name}.{'bin' if binary else 'vec'}"
@@ -400,7 +400,7 @@ def _write_word2vec(
 def _write_projector(
     run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress
 ) -> None:
-    """Writes the rows that stand for something, with tokens and frequencies, for TensorBoard's Embedding Projector."""
+    """Writes rows with their tokens and frequencies for TensorBoard's Embedding Projector."""
     shapes = {}
     for name, rows in tables.items():
         vocabulary = run.vocabulary(name)
@@ -416,7 +416,7 @@ def _any_token(run: EarlierCheckpoint, table: str) -> str:
 
 
 def _check_word2vec(path: Path, tokens: pa.LargeStringArray, any_token: str) -> None:
-    """Raises DataError for a token with a blank, at which word2vec's readers would end it."""
+    """Raises a DataError for a token with a blank, because word2vec's readers would end the token there."""
     row = pc.index(pc.match_substring(tokens, " "), True).as_py()
     if row >= 0:
         raise DataError(
@@ -690,7 +690,7 @@ class Run:
         return {names[table]: found for table, found in near.items() if found is not None}
 
     def _without_row(self, examples: Examples, feature: str) -> tuple[np.ndarray, np.ndarray]:
-        """Whether a value of a feature, other than a made one, is missing, and whether it has an OOV row: bool [n]."""
+        """Whether a value of a feature, other than a made one, is missing, and whether it is unknown: bool [n] each."""
         vocabulary, column = self._vocabularies[self.spec.features[feature].table], self.spec.ids_of(feature)
         several = examples.lists.get(column)
         rows = examples.column(column) if several is None else several.values
@@ -753,7 +753,7 @@ class Run:
 
     @cached_property
     def _vocabularies(self) -> dict[str, Vocabulary]:
-        """By table; a program that predicts row by row does not read them each time."""
+        """The vocabularies by table. They are cached, so that a program that predicts row by row reads them once."""
         return {
             table: self.vocabulary(table) for table in dict.fromkeys(each.table for each in self.spec.features.values())
         }
@@ -780,7 +780,7 @@ class Run:
             else:
                 known |= {"cache": caching.cache_folder(spec.output.cache), "progress": progress}
                 examples = encode_file(Path(data), spec.data, columns, vocabularies, **known)
-        if columns.histories:  # those of the training split, whatever the examples are
+        if columns.histories:  # from the training split, whatever the examples are
             own = read_recorded_data(self.folder, spec, progress)
             examples = replace(examples, histories=own.scan.examples.histories)
         return columns, examples
@@ -802,7 +802,7 @@ class Run:
             for name, known in tables.items()
         }
         # The init method no longer matters: a checkpoint or a file has the values. Nor does the storage, which
-        # checkpoints don't record. Which rows were frozen matters only if all were, as the table then has no slots.
+        # checkpoints don't record. Which rows were frozen matters only if all were: the table then has no slots.
         unsplit = {
             name: table.model_copy(
                 update={
@@ -832,12 +832,12 @@ class Run:
 
     @cached_property
     def _kernels(self) -> Kernels:
-        """Those that the run was trained with."""
+        """The kernels that the run was trained with."""
         return Kernels.of_run(self.folder)
 
     @cached_property
     def _restored(self) -> Execution:
-        """The run in the function runtime, with the values of its checkpoint."""
+        """The run in the function runtime, with the values from its checkpoint."""
         if not self.checkpoint.exists():
             raise RunError(f"{self.folder.path} has no checkpoint (checkpoint.save was never)")
         check_code(named_functions(self.spec), self.allow_code, record=self.folder.spec)

@@ -179,11 +179,11 @@ def _file_tokens(
     cache: Path,
     progress: Progress,
 ) -> dict[str, FileTokens]:
-    """The tokens of files of vectors that have rows, by vocabulary.
+    """The tokens from files of vectors that get rows, by vocabulary.
 
     Args:
-        settings: by table, the config path of its setting, and that.
-        shared: by table, the name of its vocabulary.
+        settings: the setting of each table with its config path, by table.
+        shared: the name of each table's vocabulary, by table.
     """
     found = {}
     for name, (path, setting) in settings.items():
@@ -233,15 +233,15 @@ def _with_replay(
     answers: str | None,
     found: Scan,
 ) -> tuple[Scan, str]:
-    """The data with earlier examples in the training split, and a digest of these.
+    """The data with earlier examples in the training split, and a digest of these examples.
 
     Args:
-        vocabularies: by table.
-        sizes: by table, the rows that the parent knows, which are the first ones.
-        tables: by column of ids.
+        vocabularies: vocabularies by table.
+        sizes: the number of rows that the parent knows, by table; they are the first ones.
+        tables: tables by id column.
         answers: id column whose rows are the labels; None: labels are not rows.
     """
-    from embexp.data import replay  # which few runs need
+    from embexp.data import replay  # few runs need this
 
     earlier_runs, path = [], parent.path
     while path is not None:
@@ -260,7 +260,7 @@ def _with_replay(
     splits = {**found.splits, "train": replay.spread(train, found.examples.count, examples.count, seed)}
 
     def as_before() -> Examples:
-        """As the parent sees them: what went and came again is unknown to it, in row 0."""
+        """Examples as the parent sees them. Tokens that left and came back are unknown to it, and get row 0."""
         assert as_parent is not None  # there is a contract
         known = [
             replace(each, now={name: np.where(now < sizes[tables[name]], now, 0) for name, now in each.now.items()})
@@ -273,7 +273,7 @@ def _with_replay(
 
 
 def _rows_now(vocabulary: Vocabulary, before: Vocabulary) -> np.ndarray:
-    """The row of a vocabulary that each row of an earlier one has, int64; -1: none."""
+    """For each row of an earlier vocabulary, its row in the new one, int64; -1: none."""
     places = earlier.aligned_with(vocabulary, vocabulary.size, before, before.size, Match.EXACT).file_rows
     found: np.ndarray = np.full(before.size, 0 if vocabulary.oov else -1, np.int64)
     found[places[places >= 0]] = np.flatnonzero(places >= 0)
@@ -281,7 +281,7 @@ def _rows_now(vocabulary: Vocabulary, before: Vocabulary) -> np.ndarray:
 
 
 def _unseen(folder: RunFolder, table: str, vocabulary: TokenVocabulary) -> np.ndarray:
-    """In how many runs in a row a token was not seen, int64 [tokens]; of a first run, in it or not."""
+    """The number of runs in a row that did not see each token, int64 [tokens]; for a first run, 0 or 1."""
     path = folder.unseen(table)
     if not path.exists():
         return np.where(vocabulary.known_frequencies == 0, 1, 0)
@@ -295,7 +295,7 @@ def _unseen(folder: RunFolder, table: str, vocabulary: TokenVocabulary) -> np.nd
 def _broken_contract(
     task: Task, earlier_run: EarlierCheckpoint, columns: Columns, shared: Mapping[str, str]
 ) -> Iterator[Fault]:
-    """Settings that the parent has otherwise, and on which the meaning of rows, labels and numbers depends."""
+    """Errors for settings that differ from the parent's, if the meaning of rows, labels and numbers depends on them."""
     rule, parent = "the run that this one continues", earlier_run.spec
     if parent.task != task:
         yield Fault("task", str(task), f"{rule} has task {parent.task}", f"set task={parent.task}")
@@ -595,7 +595,7 @@ def prepare(
     pretrained, dense, restored, found, code = Pretrained(), None, None, None, None
 
     def check(found: Pretrained) -> None:
-        """Raises RunError if the tables that become constants don't fit into a graph."""
+        """Raises a RunError if the tables that become constants don't fit into a graph."""
         known, sizes = with_dims(spec, found, RunSpec.input_faults), {**rows}
         sizes |= {name: table.rows for name, table in found.tables.items()}
         in_graph = [name for name in known.tables if isinstance(known.init_of(name), ConstantInGraph)]
@@ -670,11 +670,11 @@ def prepare_tables(
 def _row_facts(
     data: Data, rows: Mapping[str, int], pretrained: Pretrained, base: Prepared | None
 ) -> dict[str, RowFacts]:
-    """The facts about each table's rows that freeze policies need.
+    """The facts about the rows of each table that freeze policies need.
 
     Args:
-        rows: of each table, see `_table_rows`. A file whose rows are matched by number may give a table more rows.
-        base: see `prepare`; the rows that it will have trained are old.
+        rows: number of rows of each table, see `_table_rows`. A file matched by row number may give a table more rows.
+        base: see `prepare`. The rows that it will have trained are old.
     """
     found = {}
     for name, vocabulary in data.vocabularies.items():
@@ -689,7 +689,7 @@ def _row_facts(
 
 
 def _table_rows(tables: Mapping[str, Table], vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
-    """Number of rows of each table: that of the config, or the size of its vocabulary.
+    """The number of rows of each table: from the config, or the size of its vocabulary.
 
     Raises:
         VocabularyError: the config gives a table fewer rows than its vocabulary needs.
@@ -730,10 +730,10 @@ def reading_sources(top: PretrainedSetting, tables: Mapping[str, Table], restori
 
 
 def _source(path: Path) -> Path:
-    """The index of the checkpoint that variables are restored from, or the file of a format that is converted.
+    """The index of the checkpoint to restore from, or a file in a format that needs conversion.
 
     Raises:
-        DataError: there is none, or a file is not what the run wrote, in whose folder it is.
+        DataError: there is no such file, or it is in the folder of a run that did not write it like this.
     """
     if store.is_keras_file(path):
         return path
@@ -743,10 +743,10 @@ def _source(path: Path) -> Path:
 
 
 def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
-    """Digest of a checkpoint: its index and its data files; or of Keras' file of weights.
+    """The digest of a checkpoint, that is of its index and data files, or of a Keras weights file.
 
     Args:
-        index: of the checkpoint, or the file of a format that is converted.
+        index: index of the checkpoint, or a file in a format that needs conversion.
     """
     if store.is_keras_file(index):
         return caching.file_digest(index, cache=cache)
@@ -754,13 +754,13 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
 
 
 def _file_digests(named: Mapping[str, Iterable[str]], *, cache: Path) -> dict[str, str]:
-    """Digest of each file that freeze policies and vocabularies name, by its path.
+    """The digest of each file that freeze policies and vocabularies name, by path.
 
     Args:
-        named: the files, by the config path that names them.
+        named: the files, by the config paths that name them.
 
     Raises:
-        DataError: there is no such file.
+        DataError: a file does not exist.
     """
     found = {}
     for setting, paths_of_setting in named.items():
@@ -787,7 +787,7 @@ def check_memory(prepared: Prepared) -> None:
 
 
 def _rows_in_memory(policy: TablePolicy) -> Rows:
-    """Rows of a table in memory, and with slots."""
+    """The number of rows of a table that are in memory, and the number of rows with slots."""
     in_memory = policy.rows - (policy.frozen_rows if policy.storage is Storage.MEMORY_MAP else 0)
     slots = policy.rows - (policy.frozen_rows if policy.storage is not Storage.VARIABLE else 0)
     return Rows(in_memory, 0 if policy.fully_frozen else slots)

@@ -177,7 +177,7 @@ def complete(
 
 
 def _evaluate_parent(prepared: Prepared, started: Started, progress: Progress) -> Before | None:
-    """The parent on the new data, while the variables hold its values; None: the run has no parent."""
+    """Evaluates the parent on the new data, while the variables have its values; None: the run has no parent."""
     if prepared.ancestor is None:
         return None
     from embexp.runs import continued
@@ -226,7 +226,7 @@ def train(
             listener.warned(sentence)
 
     def interrupted() -> bool:
-        """Whether a signal has come, or the step at which the training that this one follows was interrupted."""
+        """Whether a signal has arrived, or the step has come at which the replayed training was interrupted."""
         stop = None if replay is None else replay.stop_after
         return signalled() or (stop is not None and outcome.steps >= stop)
 
@@ -271,7 +271,7 @@ def train(
 
 
 def _too_good(stopping: EarlyStopping, outcome: Outcome, prepared: Prepared) -> str:
-    """Why the training stopped where nothing is left to learn, and what such data may have."""
+    """Why the training stopped with nothing left to learn, and what may be wrong with such data."""
     value = (outcome.validation or {}).get(stopping.metric, stopping.best)
     found = dict.fromkeys(name for leak in prepared.data.scan.leaks for name in leak.columns)
     columns = f"may leak it: {', '.join(found)}" if found else "whose value is only known later may leak it"
@@ -316,14 +316,14 @@ def _finish(
     plotted: int | None,
     linked: Mapping[tuple[int, int], inventory.Listed] = MappingProxyType({}),
 ) -> str:
-    """What follows the summary, and can be repeated: a killed process may have done some of it.
+    """Does the work after the summary. It can be repeated, because a killed process may have done some of it.
 
     Args:
-        plotted: the step of the final values, to be marked in plots; None: nothing is plotted.
+        plotted: step of the final values, which plots mark; None: nothing is plotted.
         linked: see `RunSaver`.
 
     Returns:
-        The digest of the inventory, the last file of a run.
+        The digest of the inventory, which is the last file of a run.
     """
     if checkpoint.save is not Save.NEVER:
         saving.remove_earlier(folder, checkpoint, summary["status"])
@@ -363,7 +363,7 @@ def prepare_machine(strategy: specs.Strategy) -> Strategy:
 
 
 def _check_portable() -> None:
-    """Raises a RunError if the kernels of this process are not those of every processor with AVX2."""
+    """Raises a RunError if this process does not use the kernels of every processor with AVX2."""
     asked = "strategy.reproducible is processors, but"
     if "avx2" not in machine.processor().features:
         raise RunError(f"{asked} {machine.processor().model} has no AVX2: set strategy.reproducible=machine")
@@ -406,7 +406,7 @@ def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
 
 
 def _unseen(prepared: Prepared, table: str, vocabulary: Vocabulary) -> np.ndarray | None:
-    """In how many runs in a row each token of a table was not seen; None: the table had none in an earlier run."""
+    """The number of runs in a row that did not see each token of a table; None: an earlier run had no tokens."""
     contract, name = prepared.data.contract, prepared.data.groups[table]
     if contract is None or name not in contract.unseen or not isinstance(vocabulary, TokenVocabulary):
         return None
@@ -435,7 +435,7 @@ def circumstances(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> 
 
 
 def _tensorflow_build() -> dict[str, Any]:
-    """Version, compiler and build flags, and the settings of this process that change what it computes."""
+    """Version, compiler and build flags, and the settings of this process that affect results."""
     return {
         "version": tf.version.VERSION,
         "git_version": tf.version.GIT_VERSION,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from embexp.checkpoints.difference import RowMatch
 
 _RESULTS = ("status", "steps", "best_step", "metrics", "tables", "freeze", "drift", "examples", "truth")
-"""Keys of summary.json that are the same whenever the run is repeated."""
+"""Keys of summary.json that are the same in every repetition of the run."""
 
 
 @dataclass(frozen=True)
@@ -198,10 +198,10 @@ def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:
 
 
 def _values(path: Path) -> Contents:
-    """A checkpoint without its object graph, in which names of layers depend on what else the process has done.
+    """A checkpoint without its object graph, because layer names in it depend on what else the process did.
 
     Raises:
-        DataError: it is damaged; of the object graph, the checksum is wrong.
+        DataError: the checkpoint is damaged, or the checksum of its object graph is wrong.
     """
     contents = open_checkpoint(path, as_objects=True, named=False)
     if contents.faults:
@@ -214,7 +214,7 @@ def _values(path: Path) -> Contents:
 
 
 def _variables(path: Path) -> dict[str, str]:
-    """What a user calls the dense variables of a checkpoint, by key; those of the optimizer by slot and variable."""
+    """The user's names of the dense variables in a checkpoint, by key; slots are named by slot and variable."""
     known = {
         key: (entry.info.group, entry.info.variable)
         for key, entry in open_checkpoint(path, as_objects=True).entries.items()
@@ -248,7 +248,7 @@ def readable_names(variables: Mapping[str, tuple[str, str | None]]) -> dict[str,
 def _change(
     change: Change, vocabulary: Callable[[str], Vocabulary | None], names: Callable[[], Mapping[str, str]]
 ) -> Difference | None:
-    """A tensor whose values differ; None: they are equal."""
+    """The difference in a tensor's values; None: they are equal."""
     unmatched = change.unmatched is not None and any(change.unmatched)
     if not (change.changed or unmatched):
         return None
@@ -339,7 +339,7 @@ def _match(a: Vocabulary, b: Vocabulary) -> RowMatch:
         found = np.full(a.size, -1, np.int64)
         if stands_for_tokens(a) and stands_for_tokens(b):
             partners = b.rows(a.known if isinstance(a, TokenVocabulary) else a.tokens(a.first))
-            found[a.first :] = np.where(partners < b.first, -1, partners)  # rows that unknown tokens have there
+            found[a.first :] = np.where(partners < b.first, -1, partners)  # the rows of unknown tokens
         mine, theirs = same_rows(a, b)
         found[mine] = theirs
         return found

@@ -46,7 +46,7 @@ from embexp.vectors.pretrained.earlier import EarlierCheckpoint
 
 _TOUCHED = "touched.npz"
 _MOST_LINKS = 30
-"""Checkpoints on which one may be based: each costs whoever reads it a file."""
+"""The most checkpoints on which one may be based, because each is another file for every reader."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class RunSaver:
                 whole_every=wanted.incremental,
                 every_row=[name for name in tables if _every_row(spec.optimizer_of(name), spec.tables[name])],
                 write_whole=self._write_rows,
-                # An increment's base lies beside it, which the final checkpoint does not.
+                # An increment's base must lie next to it, and the final checkpoint is elsewhere.
                 restored=None
                 if saved is None or saved.directory.name == self.folder.final_checkpoint.name
                 else saved.directory,
@@ -126,7 +126,7 @@ class RunSaver:
             self._failed(error)
 
     def _saved(self, directory: Path) -> None:
-        """A checkpoint of the training is on disk."""
+        """Called when a checkpoint of the training is on disk."""
         if self._increments is not None:
             self._increments.saved(directory)
         store.prune(self.folder.checkpoints, self.prepared.spec.checkpoint.keep, latest=directory)
@@ -139,7 +139,7 @@ class RunSaver:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """Goes on without the last checkpoint of the training, or not, as the config wants."""
+        """Goes on without the last checkpoint of the training, or raises its error, as configured."""
         if not isinstance(error, CheckpointError):
             path = store.step_directory(self.folder.checkpoints, self._pending)
             error = CheckpointError(f"{path}: the checkpoint can't be written: {error}")
@@ -178,9 +178,9 @@ class RunSaver:
             self._background.close()
 
     def _keep(self, directory: Path, outcome: Outcome) -> None:
-        """Makes `directory` a checkpoint of the present state that needs no other of the training.
+        """Makes `directory` a checkpoint of the present state that needs no other checkpoint of the training.
 
-        It is made of that of the same step where that is one, too.
+        If the checkpoint of the same step needs no other either, it is used.
         """
         self._wait()
         same = store.step_directory(self.folder.checkpoints, outcome.steps)
@@ -197,23 +197,23 @@ class RunSaver:
 
     @cached_property
     def _parent(self) -> _ParentCheckpoint | None:
-        """The parent's final checkpoint, if those of the run may be based on it."""
+        """The parent's final checkpoint, if the run's checkpoints may be based on it."""
         return _parent_checkpoint(self.prepared, self.started.execution)
 
     @cached_property
     def _base(self) -> Path | None:
-        """The parent's final checkpoint among those of the run; None: it can't be there."""
+        """The parent's final checkpoint in the run's folder; None: it can't be put there."""
         parent = self.prepared.dense
         assert parent is not None
         try:
             listed = {files.identity(path.stat()): each for path, each in parent.checked_data.items() if not each.link}
-        except FileNotFoundError:  # somebody has removed the parent, of which whole checkpoints need nothing
+        except FileNotFoundError:  # somebody has removed the parent; whole checkpoints don't need it
             return None
         self.linked = listed
         return store.link_earlier(parent.index, self.folder.checkpoints)
 
     def _write_rows(self, prefix: str, *, progress: Progress = quiet) -> None:
-        """Writes all that is learned; in a run that goes on from a parent, what moved since, if that is much less."""
+        """Writes all learned values. A continued run writes only the rows that moved, if those are much fewer."""
         execution = self.started.execution
         changed = {} if self._parent is None else self._parent.changed(execution.tables)
         if not changed or (base := self._base) is None:
@@ -228,10 +228,10 @@ class RunSaver:
         write: Save,
         whole: store.Whole = files.atomic_directory,
     ) -> None:
-        """Writes the state of the run into a directory, which appears whole or not at all.
+        """Writes the state of the run into a directory. The write is atomic.
 
         Raises:
-            CheckpointError: it can't be written.
+            CheckpointError: the state can't be written.
         """
 
         def finish(temporary: Path) -> None:
@@ -296,20 +296,20 @@ class RunSaver:
         return Outcome(**state["outcome"])
 
     def _name(self, directory: Path) -> None:
-        """Makes a checkpoint match by name, where the config wants that."""
+        """Makes a checkpoint match by name, if configured."""
         if self.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
             writer.to_names(directory, self.started.execution.names())
 
 
 @dataclass(frozen=True)
 class _ParentCheckpoint:
-    """The final checkpoint of a run's parent, on which those of the run may be based.
+    """The final checkpoint of a run's parent, on which the run's checkpoints may be based.
 
     Attributes:
-        moved: by table, bool [rows]: those that did not begin as the row of the same number in it.
-        row_bytes: of each table with its slots, by name.
-        rows: of each table, by name.
-        bytes: of the rows that it, and those that it is based on, have besides a whole one.
+        moved: rows that did not start like the row with the same number in it, bool [rows], by table.
+        row_bytes: bytes of a row with its slots, by table.
+        rows: number of rows, by table.
+        bytes: bytes of the rows that it and its own bases have in addition to a whole checkpoint.
     """
 
     moved: Mapping[str, np.ndarray]
@@ -318,7 +318,7 @@ class _ParentCheckpoint:
     bytes: int
 
     def changed(self, tables: Mapping[str, ReadableTable]) -> dict[str, np.ndarray]:
-        """The rows that differ from those in it, bool [rows], by table; empty: so many that all are to be written."""
+        """The rows that differ from those in it, bool [rows], by table; empty: so many that all must be written."""
         found = {}
         for name, moved in self.moved.items():
             touched = np.False_ if tables[name].frozen else tables[name].looked_up()
@@ -330,7 +330,7 @@ class _ParentCheckpoint:
 
 
 def _parent_checkpoint(prepared: Prepared, execution: Execution) -> _ParentCheckpoint | None:
-    """The parent's final checkpoint; None: those of the run are whole."""
+    """The parent's final checkpoint; None: the run's checkpoints are whole."""
     spec, parent = prepared.spec, prepared.dense
     settings = spec.checkpoint
     if prepared.ancestor is None or parent is None or not settings.since_parent or spec.restore.path is not None:
@@ -353,12 +353,12 @@ def _parent_checkpoint(prepared: Prepared, execution: Execution) -> _ParentCheck
 def _moved_at_first(
     prepared: Prepared, parent: EarlierCheckpoint, name: str, parts: Sequence[StreamedTable]
 ) -> np.ndarray | None:
-    """Bool [rows]: rows of a table that did not begin as those of the same number in the parent; None: any may have."""
+    """Rows that did not start like the parent's row with the same number, bool [rows]; None: it could be any row."""
     spec, taken = prepared.spec, prepared.tables.pretrained.tables.get(name)
     if taken is None or not isinstance(taken.setting, CheckpointSetting) or taken.setting.table not in (None, name):
         return None
     policy = prepared.tables.policies[name]
-    # Slots of rows that are frozen apart are saved with their initial values.
+    # Slots of rows that are frozen separately are saved with their initial values.
     every_row = _every_row(spec.optimizer_of(name), spec.tables[name])
     if taken.setting.path != spec.parent.path or every_row or 0 < policy.frozen_rows < policy.rows:
         return None
@@ -374,7 +374,7 @@ def _moved_at_first(
 
 
 def _every_row(optimizer: TableOptimizer, table: Table) -> bool:
-    """Whether rows of a table move that no step looks up."""
+    """Whether rows of a table may move although no step looks them up."""
     return optimizer.moves_every_row or table.reset is not None
 
 
@@ -477,7 +477,7 @@ def check_room(prepared: Prepared, folder: RunFolder) -> None:
     count = 1
     if settings.during_training:  # a new one is whole before an old one goes
         count = 2 if settings.keep is None else settings.keep + 1
-        count += settings.incremental is not None  # those that are kept need their base
+        count += settings.incremental is not None  # kept checkpoints need their base
     size = sum(_checkpoint_bytes(prepared, name) for name in prepared.spec.tables)
     try:
         free = files.free_bytes(folder.checkpoints)
@@ -491,7 +491,7 @@ def check_room(prepared: Prepared, folder: RunFolder) -> None:
 
 
 def _checkpoint_bytes(prepared: Prepared, name: str) -> int:
-    """Bytes of a table and its slots in a checkpoint."""
+    """The bytes of a table and its slots in a checkpoint."""
     if prepared.spec.kept_by_reference(name):
         return 0
     table = prepared.tables.spec.tables[name]

@@ -24,14 +24,14 @@ from embexp.specs.data import DateColumn
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 _MOST = 1 << 53
-"""Microseconds from 1970 that float64 holds, as a file is read: to the year 2255."""
+"""Microseconds since 1970 that float64 represents as when a file is read: until the year 2255."""
 _SPACE = "".join(f"\\x{{{ord(letter):x}}}" for letter in map(chr, range(0x3001)) if letter.isspace())
-"""What `str.strip` removes, for a class of RE2; `tf.strings.strip` removes ASCII only."""
+"""The characters that `str.strip` removes, as a class of RE2. `tf.strings.strip` only removes ASCII."""
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july"),
     *("august", "september", "october", "november", "december"),
 )
-"""As the C library has them, in any case of letters."""
+"""The names of months as in the C library, in upper or lower case."""
 _NAMES = "|".join([*_MONTHS, *(name[:3] for name in _MONTHS)])
 _ISO = (
     ("Y", r"[12]\d{3}"),
@@ -51,7 +51,7 @@ _ISO = (
     ("z", r"(?:Z|[+-][01]\d:?[0-5]\d)?"),
     ("", ")?"),
 )
-"""Names of fields and their patterns, "" for what is in between; `f` is a fraction of a second, `z` a zone."""
+"""Names of fields with their patterns, and "" for text in between; `f` is a fraction of a second, `z` a zone."""
 _FIELDS = {
     # The C library reads no further digit of a number that would be too large with it.
     "Y": r"\d{1,4}",
@@ -142,7 +142,7 @@ class Clock:
 
 
 def _clock(column: str, texts: Any, form: str | None) -> Clock:
-    """The dates of texts; see `DateColumns.clock`.
+    """Reads dates from texts; see `DateColumns.clock`.
 
     Args:
         form: see `DateColumn`; None: ISO 8601.
@@ -173,7 +173,7 @@ def _clock(column: str, texts: Any, form: str | None) -> Clock:
 
 
 def _parts(form: str) -> list[tuple[str, str]]:
-    """Names of fields and their patterns, "" for what is in between, of a format."""
+    """The names of a format's fields with their patterns, and "" for text in between."""
     found = [("", "")]
     for piece in re.split(r"(%.|\s+)", form):
         if piece.startswith("%"):
@@ -184,14 +184,14 @@ def _parts(form: str) -> list[tuple[str, str]]:
 
 
 def _pattern(parts: Any, captured: str = "") -> str:
-    """The pattern of all parts, in which a field is a group."""
+    """The pattern of all parts, in which each field is a group."""
     return "".join(
         pattern if not name else f"({pattern})" if name == captured else f"(?:{pattern})" for name, pattern in parts
     )
 
 
 def _number(texts: Any) -> Any:
-    """int64 of digits, 0 of none."""
+    """Digits as int64; 0 without digits."""
     return tf.strings.to_number(tf.where(texts == "", "0", texts), tf.int64)
 
 
@@ -211,15 +211,15 @@ def _days_of(fields: Mapping[str, Any], numbers: Mapping[str, Any]) -> tuple[Any
 
 
 def _days(year: Any, month: Any, day: Any) -> Any:
-    """Days from 1970-01-01 to a date; a day that the month lacks counts on."""
-    year -= tf.cast(month <= 2, tf.int64)  # it begins in March
+    """Days from 1970-01-01 to a date. A day after the end of the month counts on."""
+    year -= tf.cast(month <= 2, tf.int64)  # this year begins in March
     century = tf.math.floormod(year, 400)
     of_year = (153 * tf.math.floormod(month + 9, 12) + 2) // 5 + day - 1
     return year // 400 * 146_097 + century * 365 + century // 4 - century // 100 + of_year - 719_468
 
 
 def _month(days: Any) -> Any:
-    """The month, from 1, of a day since 1970."""
+    """The month of a day since 1970; January is 1."""
     day = tf.math.floormod(days + 719_468, 146_097)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     of_year = day - (365 * year + year // 4 - year // 100)
@@ -234,7 +234,7 @@ def _hour(fields: Mapping[str, Any], numbers: Mapping[str, Any]) -> Any:
 
 
 def _offset(zones: Any) -> Any:
-    """Seconds of `+02:00` and the like, 0 of `Z` and of none."""
+    """The seconds of an offset such as `+02:00`; 0 for `Z` and for no offset."""
     digits = tf.strings.regex_replace(zones, "[Z:+-]", "")
     hours, minutes = (_number(tf.strings.regex_replace(digits, r"^(..)(..)$", group)) for group in (r"\1", r"\2"))
     sign = tf.where(tf.strings.substr(zones, 0, 1) == "-", tf.constant(-1, tf.int64), 1)
@@ -242,7 +242,7 @@ def _offset(zones: Any) -> Any:
 
 
 def _checked(column: str, texts: Any, valid: Any, missing: Any, expected: str) -> Any:
-    """`valid`, once all dates are, or are missing."""
+    """Returns `valid`, after checking that every date is valid or missing."""
     wrong = tf.boolean_mask(texts, ~(valid | missing))
     message = f"column {column}: expected {expected}, found"
     with tf.control_dependencies([tf.raw_ops.Assert(condition=tf.equal(tf.size(wrong), 0), data=[message, wrong])]):

@@ -99,7 +99,7 @@ def served(name: str, vocabulary: Vocabulary, folder: Path) -> Served:
 
 
 def _bucket_rows(vocabulary: BucketVocabulary, values: Any) -> Any:
-    """Rows of numbers, NaN where a value is missing. There is no form of row numbers."""
+    """Rows for numbers, where NaN is a missing value. There is no signature with row numbers."""
     place = tf.searchsorted(tf.constant(vocabulary.boundaries, tf.float32), values, "right")
     return tf.cast(tf.where(tf.math.is_nan(values), 0, place + 1), tf.int64)
 
@@ -137,17 +137,17 @@ class ServedTokens(Served):
         self._rows = tf.lookup.StaticHashTable(lines, -1)
 
     def _found(self, values: Any) -> Any:
-        """The row of each token, negative where there is none."""
+        """The row of each token, or a negative number if it has none."""
         if values.dtype != tf.string:
             return tf.cast(values, tf.int64)
         values = normalized(values, self._steps)
         line = self._rows.lookup(_escaped(values) if self._escaped else values)
-        # Lines that are no token's: -1, and with one OOV row in front of the tokens that is row 0 at once.
+        # Lines without a token get -1, which is row 0 at once if there is one OOV row before the tokens.
         simple = self._first == self._oov <= 1
         return line + self._first if simple else self._with_special_rows(values, line)
 
     def _rows_of(self, values: Any) -> Any:
-        """The row of each token. Without an OOV row, an unknown one is an InvalidArgumentError of the running graph."""
+        """The row of each token. Without an OOV row, the graph raises an InvalidArgumentError for an unknown token."""
         found = self._found(values)
         if self._oov or values.dtype != tf.string:
             return found
@@ -172,7 +172,7 @@ class ServedTokens(Served):
 
 def _escaped(tokens: Any) -> Any:
     for plain, escape in ESCAPES:
-        # In a pattern and in a rewrite of RE2, a backslash is written twice.
+        # A pattern and a rewrite of RE2 write a backslash twice.
         tokens = tf.strings.regex_replace(tokens, plain.replace("\\", "\\\\"), escape.replace("\\", "\\\\"))
     return tokens
 
@@ -227,7 +227,7 @@ def transformed_numbers(column: FittedColumn, values: Any) -> list[Any]:
 
 
 def _checked(column: FittedColumn, values: Any, missing: Any) -> Any:
-    """The values, finite, or missing if the column's setting allows it."""
+    """The values, after checking that they are finite, or missing if the column allows it."""
     allowed = tf.math.is_finite(values)
     expected = "finite numbers, as data.dense_features has missing: error"
     if column.fill is not None:
@@ -268,7 +268,7 @@ def traced(function: Callable[..., Any], **specs: Any) -> Any:
 
 _NO_DATES: Mapping[str, DateColumn] = MappingProxyType({})
 _NUMBER = "_number"
-"""What follows the name of a column that is read as tokens and as numbers, where its rows are given for its tokens."""
+"""Suffix for the numbers of a column that is read as tokens and as numbers, if the signature takes rows."""
 Signatures = dict[str, Any]
 """Concrete functions by the names under which a SavedModel lists them."""
 Predict = Callable[[Batch], Any]
@@ -370,7 +370,7 @@ def write_apart(
 def _dense_part(
     run: EarlierCheckpoint, columns: Columns, tables: Mapping[str, Rows], adapters: Mapping[str, tuple[str, int]]
 ) -> tuple[Any, Mapping[str, Input]]:
-    """A run's model with its values, and for each feature the columns that it reads.
+    """A run's model with its values, and the columns that each feature reads.
 
     Args:
         adapters: see `execute.adapters_of`.
@@ -407,9 +407,9 @@ class GivenRows:
 def _with_sums(
     folder: RunFolder, spec: RunSpec, tables: Mapping[str, Rows], progress: Progress
 ) -> tuple[RunSpec, Mapping[str, Rows]]:
-    """The spec and tables of a model that looks up, for a history, what it sums up to: a row for each user.
+    """The spec and tables of a model that looks up the sum of a history: it has a row for each user.
 
-    Those rows are in memory, and those of the items while they are summed.
+    These rows are in memory. So are the rows of the items while they are summed.
     """
     named = {name: feature for name, feature in spec.features.items() if feature.history_of is not None}
     if not named:
@@ -425,7 +425,7 @@ def _with_sums(
         powers = {Combiner.SUM: 0.0, Combiner.SQRTN: 0.5, Combiner.MEAN: 1.0}
         rows[table] = ArrayRows((each @ items.read(0, items.rows)) / np.maximum(lengths, 1) ** powers[own.combiner])
         made[table] = own.model_copy(update={"combiner": Combiner.SUM})
-        features.pop(name)  # it comes last, as its vocabulary is the user's
+        features.pop(name)  # it comes last, because it has the vocabulary of the user
         features[name] = Feature(table=table, column=history.user)
     for name in {feature.table for feature in named.values()} - {feature.table for feature in features.values()}:
         del made[name], rows[name]
@@ -433,7 +433,7 @@ def _with_sums(
 
 
 def _parts(model: Any) -> list[Any]:
-    """What a model's graph reads: its variables, and resources such as lookup tables of its layers."""
+    """The resources that a model's graph reads: its variables, and others such as lookup tables in layers."""
     resource = tf.saved_model.experimental.TrackableResource
     found = [
         descendant for descendant in tf.train.TrackableView(model).descendants() if isinstance(descendant, resource)
@@ -468,10 +468,10 @@ class Pieces:
 
 
 def _several(run: EarlierCheckpoint) -> dict[str, bool]:
-    """By id column, whether it holds several values per example.
+    """Whether each id column has several values per example, by name.
 
     Raises:
-        RunError: an earlier version made the run, and did not record it.
+        RunError: an earlier version made the run, and did not record this.
     """
     try:
         return {name: column == "several" for name, column in run.summary["columns"].items()}
@@ -483,7 +483,7 @@ def _several(run: EarlierCheckpoint) -> dict[str, bool]:
 
 
 def _inputs(function: Any) -> dict[str, str]:
-    """Dtype and shape of each input of a signature."""
+    """The dtype and shape of each input of a signature."""
     _, named = function.structured_input_signature
     return {name: f"{spec.dtype.name} {_described(name, spec.shape)}" for name, spec in named.items()}
 
@@ -493,7 +493,7 @@ def _described(name: str, shape: Any) -> str:
 
 
 def _sizes(name: str, shape: Any) -> list[str]:
-    """A shape for people: B examples, n values in all, N in an example."""
+    """A shape for people: B examples, n values in all, N values in an example."""
     unknown = ["B", "N"]
     if name.endswith(("_values", "_indices")):
         unknown = ["n"]
@@ -605,7 +605,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return self._outputs(self._logits(Batch(ids, weights, dense, None)))
 
     def _with_made(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns, with those that dates make; where rows are given, they are given for these columns, too."""
+        """The columns and those that dates make. If the signature takes rows, it takes them for these columns, too."""
         wanted = {name: column for name, column in self._made.items() if name not in features}
         clocks = {column: self._dates.clock(column, features[column]) for column in dict.fromkeys(wanted.values())}
         made = {
@@ -615,7 +615,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return {**features, **made}
 
     def _number(self, name: str, features: Mapping[str, Any]) -> Any:
-        """float32: the values of a column of numbers, of which the tokens may be given."""
+        """The values of a column of numbers, float32. The input may have its tokens."""
         given = features[name]
         if given.dtype == tf.string:
             return numbers_of_texts(given, *self._marks)
@@ -633,7 +633,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             specs |= {name: _spec(form, tf.float32) for name in column.weights}
         for name, own in self._as_both.items():
             spec = numbers.pop(name)
-            if not tokens:  # a row tells no number; a token does
+            if not tokens:  # a token tells the number, but a row does not
                 numbers[own] = spec
         found = specs | numbers
         if not tokens:
@@ -642,7 +642,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return {name: spec for name, spec in found.items() if name not in self._made} | dates
 
     def _signature(self, form: Form, *, tokens: bool) -> Any:
-        """A function of plain tensors, as a server calls it."""
+        """A function of plain tensors, for a server to call."""
         taken = self._specs(form, tokens=tokens)
         shared = {name: column.name for column in self._columns for name in column.weights}
 
@@ -729,7 +729,7 @@ class RowModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
 
 def _transformed_columns(columns: Sequence[FittedColumn], values: Mapping[str, Any]) -> Any:
-    """What the model gets of columns of numbers: float32 [B, width], or [1, 0] of none."""
+    """The model's input from columns of numbers, float32 [B, width], or [1, 0] without such columns."""
     found = [number for column in columns for number in transformed_numbers(column, values[column.name])]
     return tf.stack(found, axis=1) if found else tf.zeros([1, 0])
 
@@ -756,7 +756,7 @@ def row_model(pieces: Pieces, outputs: Outputs) -> FeatureModel | RowModel:
 
 
 def _fitted(pieces: Pieces) -> tuple[FittedColumn, ...]:
-    """The numeric columns that the model gets, as they were fitted."""
+    """The numeric columns of the model, as they were fitted."""
     columns = pieces.columns
     return fitted_numbers(pieces.run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
 
@@ -788,13 +788,13 @@ def feature_model(pieces: Pieces, outputs: Outputs, kind: type[_Model] = Feature
 
 
 def _dates(pieces: Pieces) -> Mapping[str, DateColumn]:
-    """The columns of dates that the run's data has."""
+    """The columns of dates in the run's data."""
     data = pieces.run.spec.data
     return data.dates if isinstance(data, CSV | Typed) else _NO_DATES
 
 
 def _number_names(both: Sequence[str], columns: Sequence[IdColumn], dense: Sequence[str]) -> dict[str, str]:
-    """By column of tokens and numbers, what its numbers are called next to its row numbers: like no other column."""
+    """A unique name for the numbers of each column that has tokens and numbers, next to its row numbers."""
     taken = {*dense, *(name for column in columns for name in (column.name, *column.weights))}
     found: dict[str, str] = {}
     for column in both:
@@ -807,12 +807,12 @@ def _number_names(both: Sequence[str], columns: Sequence[IdColumn], dense: Seque
 def _arguments(
     columns: Sequence[IdColumn], dense: Sequence[str], as_both: Mapping[str, str], dates: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The names of columns -> those of arguments, see `arguments`.
+    """The argument names of columns, see `arguments`.
 
     Raises:
-        RunError: two inputs have one name.
+        RunError: two inputs have the same name.
     """
-    # A number may go into buckets and to the model as well; and it may be a token, too.
+    # A number may go both into buckets and to the model. It may also be a token.
     numbers = dict.fromkeys([*dense, *(column.name for column in columns if column.vocabulary.takes.is_floating)])
     taken = [column for column in columns if not column.vocabulary.takes.is_floating]
     names = [*(name for column in taken for name in (column.name, *column.weights))]
@@ -866,7 +866,7 @@ def _plain_specs(name: str, spec: Any, *, owns_places: bool) -> dict[str, Any]:
 
 
 def _rows(column: IdColumn, value: Any, weights: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Row numbers and weights of a column, as lookups take them: a tensor [B], or ragged or sparse [B, None]."""
+    """Row numbers and weights of a column for a lookup: a tensor [B], or a ragged or sparse one [B, None]."""
     if isinstance(value, tf.RaggedTensor):
         return value.with_values(column.vocabulary.rows(value.values)), dict(weights)
     if isinstance(value, tf.SparseTensor):

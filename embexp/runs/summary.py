@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Metrics by the name of a baseline and by split."""
 _MOST_VALUES = 1_000_000
-"""Of all tables together: some 10 MB of text, written in about a second, however large the tables are."""
+"""Limit for all tables together: some 10 MB of text, written in about a second, however large the tables are."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ _CONTRIBUTORS: Sequence[Callable[[Ended, Progress], Mapping[str, Any]]] = (
     _parent,
     _claims,
 )
-"""What adds keys to a summary; those under `warnings` are added to the others."""
+"""Functions that add keys to a summary. Entries under `warnings` are appended to the others."""
 
 
 def summarise(ended: Ended, progress: Progress = quiet) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def summarise(ended: Ended, progress: Progress = quiet) -> dict[str, Any]:
 
 
 def _results(ended: Ended, progress: Progress) -> dict[str, Any]:
-    """What every summary has: the end of the training, metrics, tables."""
+    """The part that every summary has: the end of the training, metrics, tables."""
     prepared, started, outcome, evaluated = ended.prepared, ended.started, ended.outcome, ended.evaluated
     final, baselines, details = evaluated.final, evaluated.baselines, evaluated.details
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
@@ -186,7 +186,7 @@ def _results(ended: Ended, progress: Progress) -> dict[str, Any]:
                 ),
                 *watch.warnings,
                 *(
-                    Note(f"tables.{name}.freeze", each.shortfall)  # of rules that cover fewer rows than they name
+                    Note(f"tables.{name}.freeze", each.shortfall)  # for rules that cover fewer rows than they name
                     for name, table in spec.tables.items()
                     if table.freeze is not None
                     for each in prepared.tables.policies[name].taken
@@ -284,7 +284,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
 
 
 def _restored(account: Account | None) -> dict[str, Any] | None:
-    """What was restored before the first step, by path, with shapes and types."""
+    """The variables that were restored before the first step, by path, with shapes and types."""
     if account is None:
         return None
     return {
@@ -295,7 +295,7 @@ def _restored(account: Account | None) -> dict[str, Any] | None:
 
 
 def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
-    """How many rows of a table are pretrained; a table without a file has no missing rows."""
+    """The number of pretrained rows of a table. A table without a file has no missing rows."""
     if file is None:
         return {"rows_pretrained": 0, "rows_missing": 0, "rows_special": 0, "rows_dropped": None, "pretrained": None}
     found = file.coverage
@@ -309,7 +309,7 @@ def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
 
 
 def _loss_left(final: Mapping[str, Mapping[str, float]], baselines: Baselines) -> float | None:
-    """The training loss as a share of that of a constant prediction; None: one is not known."""
+    """The training loss as a share of the loss of a constant prediction; None: one of them is unknown."""
     own = final.get("train", {}).get("loss")
     constant = baselines.get("constant", {}).get("train", {}).get("loss")
     return own / constant if own is not None and constant else None

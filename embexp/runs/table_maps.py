@@ -37,15 +37,15 @@ MOST_RUNS, MOST_TABLES = 3, 8
 """Runs, and tables in all, that have maps: each takes some 100 kB of the page."""
 _LONGEST_TOKEN = 60
 _MOST_ALIGNED = 1_000_000
-"""Rows of a table whose provenance is found again; more would take too long for a report."""
+"""The most rows of a table whose provenance is searched again. More would take too long for a report."""
 _MOST_READ = 20_000_000
-"""Numbers of a table that are read for what stands next to its map: those of its first rows."""
+"""The most numbers of a table, in its first rows, that are read for the lists next to its map."""
 _MOST_NEAR, _NEAREST, _MOST_MOVED = 400, 8, 12
-"""Rows of a map whose nearest rows the page has, how many of each, and how many rows that moved it names."""
+"""Number of rows in a map whose nearest rows are on the page, of nearest rows for each, and of moved rows."""
 _BANDS = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
-"""How many tokens are more frequent than those of a band."""
+"""For each band, the number of tokens that are more frequent."""
 _MOVED = 1e-6
-"""A cosine distance that is none of rounding."""
+"""A cosine distance that is too large for a rounding error."""
 _BLOCK_BYTES = 1 << 24
 _TOUCHED = "touched.npz"
 MOST_ROWS = 2_000
@@ -75,7 +75,7 @@ def of_best(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def _of_run(directory: Path | None, place: int) -> Iterator[dict[str, Any]]:
-    """The maps of a run, the largest tables first; it stops at what can't be read."""
+    """The maps of a run, the largest tables first. It stops at a table that can't be read."""
     if directory is None:
         return
     try:
@@ -97,7 +97,7 @@ def _of_table(run: EarlierCheckpoint, table: str) -> dict[str, Any] | None:
     """The map of a table; None if it has too few rows of finite numbers.
 
     Raises:
-        EmbexpError: its rows can't be read.
+        EmbexpError: the rows can't be read.
     """
     rows, dim = run.shape(table)
     vocabulary = run.vocabulary(table)
@@ -139,7 +139,7 @@ def _of_table(run: EarlierCheckpoint, table: str) -> dict[str, Any] | None:
 
 
 def _source(run: EarlierCheckpoint, table: str) -> Rows:
-    """The rows of a table: in the checkpoint or, of a frozen table, in its pretrained file."""
+    """The source of a table's rows: the checkpoint or, for a frozen table, its pretrained file."""
     if run.holds(table):
         return array_files.stored_tensor(run.index, run.tensors, f"embedding/{table}")
     return earlier_rows(run, table)
@@ -150,7 +150,7 @@ def _read_rows(source: Rows) -> int:
 
 
 def _near(source: Rows, vocabulary: Vocabulary, numbers: np.ndarray, values: np.ndarray) -> list[Any]:
-    """The nearest of the first rows of a table to some of a map: place on the map, tokens, cosines."""
+    """For some rows of a map, the nearest of the table's first rows: place on the map, tokens, cosines."""
     some = np.flatnonzero(values.any(axis=1) & (numbers >= vocabulary.first) & (numbers < _read_rows(source)))
     if not isinstance(vocabulary, TokenVocabulary):
         some = some[np.linspace(0, len(some) - 1, min(_MOST_NEAR, len(some)), dtype=np.int64)]
@@ -167,7 +167,7 @@ def _near(source: Rows, vocabulary: Vocabulary, numbers: np.ndarray, values: np.
 
 
 def _lengths(source: Rows, vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """Lengths of rows by frequency: of the most frequent tokens, the next ones, and so on; none without frequencies."""
+    """The lengths of rows by bands of frequency, from the most frequent tokens on; empty without frequencies."""
     if not isinstance(vocabulary, TokenVocabulary):
         return []
     numbers = np.arange(vocabulary.first, min(vocabulary.size, _read_rows(source)))
@@ -190,7 +190,7 @@ def _lengths(source: Rows, vocabulary: Vocabulary) -> list[dict[str, Any]]:
 def _moved(
     run: EarlierCheckpoint, table: str, source: Rows, vocabulary: Vocabulary, origin: _Origin
 ) -> dict[str, Any] | None:
-    """The pretrained rows whose direction changed most and least; None where there are none, or it turned none."""
+    """The pretrained rows whose direction changed most and least; None: none of them exists, or none turned."""
     if origin.found is None:
         return None
     rows, dim = run.shape(table)
@@ -221,7 +221,7 @@ def _moved(
 
 
 def _read(read: Callable[[int, int], np.ndarray], numbers: np.ndarray, rows: int) -> np.ndarray:
-    """float32 [numbers, dim]: runs of neighbouring rows are read at once."""
+    """The rows of some numbers, float32 [numbers, dim]. Runs of neighbouring rows are read at once."""
     if len(numbers) == rows:
         return np.array(read(0, rows), np.float32)
     breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
@@ -230,7 +230,7 @@ def _read(read: Callable[[int, int], np.ndarray], numbers: np.ndarray, rows: int
 
 
 def _tokens(vocabulary: Vocabulary, numbers: np.ndarray) -> list[str]:
-    """What rows stand for; those behind the last token stand for nothing."""
+    """The meaning of rows. Rows after the last token have none."""
     found = []
     for number in numbers.tolist():
         tokens = vocabulary.tokens(number, number + 1) if number < vocabulary.size else []
@@ -255,7 +255,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where rows come from; None: not known."""
+    """Where rows come from; None: unknown."""
 
     pretrained: np.ndarray | None
     old: np.ndarray | None = None
@@ -268,14 +268,14 @@ class _Origin:
 def _marks_of_table(
     run: EarlierCheckpoint, table: str, vocabulary: Vocabulary, origin: _Origin
 ) -> tuple[list[Mark], list[str]]:
-    """What is known of the rows of a table of a finished run.
+    """What is known about the rows of a table of a finished run.
 
     Args:
-        vocabulary: what its rows stand for.
-        origin: where they come from.
+        vocabulary: the meaning of the rows.
+        origin: the origin of the rows.
 
     Returns:
-        Marks in which rows differ, and a sentence on each that all rows share or that could not be found out.
+        Marks that differ between rows, and a sentence about each mark that all rows share or that is unknown.
     """
     rows, _ = run.shape(table)
     marks: list[Mark] = []
@@ -300,7 +300,7 @@ def _marks_of_table(
 
 
 def _origin(run: EarlierCheckpoint, table: str, rows: int) -> _Origin:
-    """Which rows are pretrained: from the counts where all or none are, else from the file, aligned again."""
+    """Which rows are pretrained: by the counts if all or none are, otherwise by aligning the file again."""
     counts: Mapping[str, Any] = run.summary["initialization"]["tables"][table]
     if not counts.get("rows_pretrained"):
         return _Origin(None, notes=("No row is pretrained.",))
@@ -333,10 +333,10 @@ def _provenance(origin: _Origin, rows: int) -> Mark:
 def _frozen(
     run: EarlierCheckpoint, table: str, vocabulary: Vocabulary, rows: int, origin: _Origin
 ) -> np.ndarray | None:
-    """uint8 [rows]: 0 trains throughout, 1 never moves, 2 in between, by phase or by rate; None: all rows train.
+    """How each row trains, uint8 [rows]: 0 always, 1 never, 2 in some phases or at a lower rate; None: all always do.
 
     Raises:
-        ValueError: rules are about pretrained rows, and these are not known.
+        ValueError: rules refer to pretrained rows, which are unknown.
     """
     policy = run.spec.freeze_of(table)
     counts = run.summary["freeze"][table]
@@ -361,7 +361,7 @@ def _frozen(
 
 
 def _touched(run: EarlierCheckpoint, table: str, rows: int) -> np.ndarray | None:
-    """Bool [rows], the rows that steps looked up to train them; None: not recorded."""
+    """The rows that training steps looked up, bool [rows]; None: not recorded."""
     try:
         with np.load(run.folder.final_checkpoint / _TOUCHED, allow_pickle=False) as stored:
             found: np.ndarray = np.unpackbits(stored[table], count=rows).astype(bool)
@@ -371,7 +371,7 @@ def _touched(run: EarlierCheckpoint, table: str, rows: int) -> np.ndarray | None
 
 
 def _training(frozen: np.ndarray | None, touched: np.ndarray | None) -> Mark:
-    """Whether rows trained, as one mark: frozen rows, and of the others whether they were met."""
+    """A mark for how rows trained: frozen, and otherwise whether a step met them."""
     names = ["trained", "frozen", "frozen or slowed for part of training", "never looked up"]
     size = len(frozen) if frozen is not None else len(touched) if touched is not None else 1
     values = np.zeros(size, np.uint8) if frozen is None else frozen.copy()

@@ -46,19 +46,19 @@ from embexp.training.baseline import FITTED
 from embexp.training.loop import Replay
 
 _NO_RESULT = ("run_id", "throughput", "fused_operations", "resumed_at", "baseline_fits", "vectors", "warnings")
-"""Keys of summary.json that may differ: `run_id` is a circumstance. Fitted baselines are not fitted again, and vectors
-take no tests again: their tables are compared, and the files may be gone. Warnings are sentences about values that are
-compared themselves, or about what is not done again, such as tracking."""
+"""Keys of summary.json that may differ. `run_id` is a circumstance. Baselines are not fitted again. Vectors are not
+tested again, because their tables are compared, and the files may be gone. Warnings are sentences about values that are
+compared themselves, or about work that is not repeated, such as tracking."""
 _OF_THE_PROCESS = ("seconds", "peak_anonymous_bytes", "graph_def_bytes", "total_graph_def_bytes")
-"""The same of its `initialization`."""
+"""Keys of `initialization` in summary.json that may differ."""
 _OF_MESSAGES = ("shares_files", "rooms", "enlarged", "padding", "exchange_seconds", "transport")
-"""The same of its `cluster`: a run that was resumed began again with small messages, and took another time. Runs of
-earlier versions have a `transport`."""
+"""Keys of `cluster` in summary.json that may differ. A resumed run started again with small messages, and took another
+time. Runs of earlier versions have a `transport`."""
 _VARIABLE = re.compile(r" \([^()]*\)")
-"""The name of a variable behind its path, see `_OF_THE_PROCESS`."""
+"""The name of a variable after its path, see `_OF_THE_PROCESS`."""
 _TOUCHED = "touched.npz"
 _REFUSED = 3
-"""Exit status of the process if the run fails for a reason that its last lines tell."""
+"""Exit status of the process if the run fails for a reason that is in its last lines."""
 
 
 def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()) -> tuple[list[Difference], list[str]]:
@@ -111,7 +111,7 @@ def _summaries(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
 
 
 def _without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """A summary, or that of a checkpoint, without what need not be the same again."""
+    """A run's or a checkpoint's summary, without the values that may differ."""
     kept = {key: value for key, value in summary.items() if key not in _NO_RESULT}
     kept["initialization"] = {key: value for key, value in kept["initialization"].items() if key not in _OF_THE_PROCESS}
     if "cluster" in kept:
@@ -125,7 +125,7 @@ def _without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _steps(folder: RunFolder, again: RunFolder) -> tuple[list[Difference], list[str]]:
-    """What differs in the checkpoints of steps: the first that differ in detail, the later ones by name."""
+    """The differences in checkpoints of steps: in detail for the first that differ, by name for later ones."""
     found: list[Difference] = []
     equal: int | None = None
     steps = store.step_directories(folder.checkpoints)
@@ -145,14 +145,14 @@ def _steps(folder: RunFolder, again: RunFolder) -> tuple[list[Difference], list[
 
 
 def _checkpoints(a: Path, b: Path) -> list[Difference]:
-    """What differs between two checkpoints: tensors, and the state of the training."""
+    """The differences between two checkpoints: tensors, and the state of the training."""
     if not b.is_dir():
         return [Difference(Kind.CHECKPOINT, a.name, "a checkpoint")]
     return [*runs_compared.compare_weights(a, b).differences, *_states(a, b)]
 
 
 def _states(a: Path, b: Path) -> Iterator[Difference]:
-    """What differs between `state.json` and `touched.npz` of two checkpoints."""
+    """The differences in `state.json` and `touched.npz` between two checkpoints."""
     of_a, of_b = _state(a), _state(b)
     if of_a is not None and of_b is not None:
         yield from between(Kind.CHECKPOINT, of_a, of_b, prefix=f"{a.name}/{store.STATE}")
@@ -164,10 +164,10 @@ def _states(a: Path, b: Path) -> Iterator[Difference]:
 
 
 def _looked_up(directory: Path, *, stored: bool = False) -> dict[str, bytes] | None:
-    """Which rows had been looked up at a checkpoint, by table; None: there is no file of it that can be read.
+    """The rows that had been looked up at a checkpoint, by table; None: there is no readable file about them.
 
     Args:
-        stored: None also for a file that is compressed, as those of earlier versions are not.
+        stored: returns None for a compressed file, too; files of earlier versions are not compressed.
     """
     try:
         with zipfile.ZipFile(directory / _TOUCHED) as archive:
@@ -180,7 +180,7 @@ def _looked_up(directory: Path, *, stored: bool = False) -> dict[str, bytes] | N
 
 
 def _state(directory: Path) -> dict[str, Any] | None:
-    """How the training stood at a checkpoint; None: there is no file of it."""
+    """The state of the training at a checkpoint; None: there is no such file."""
     path = directory / store.STATE
     try:
         content = json.loads(path.read_bytes())
@@ -193,7 +193,7 @@ def _state(directory: Path) -> dict[str, Any] | None:
 
 
 def _files(folder: RunFolder, again: RunFolder) -> Iterator[Difference]:
-    """What differs between vocabularies, coverage, and what was fitted to numeric columns."""
+    """The differences in vocabularies, coverage, and the values fitted to numeric columns."""
     names = {
         path.relative_to(each.path).as_posix()
         for each in (folder, again)
@@ -212,7 +212,7 @@ def _files(folder: RunFolder, again: RunFolder) -> Iterator[Difference]:
 
 
 def _unlike(a: Path, b: Path, names: Collection[str], kind: Kind) -> Iterator[Difference]:
-    """The files of two folders that differ in a byte, or that one of the two lacks."""
+    """The files that differ between two folders, or that one of them lacks."""
     for name in names:
         in_a, in_b = (a / name).is_file(), (b / name).is_file()
         if in_a != in_b:
@@ -246,7 +246,7 @@ def without_neighbours(
 
 
 def _inside(value: object, study: str) -> str:
-    """A text without the folder of a study; "" for another one, or no text."""
+    """A text without the folder of a study; "" if it has another folder, or is not a text."""
     return value.replace(study, "") if isinstance(value, str) and study in value else ""
 
 
@@ -283,14 +283,14 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
 
     It saves checkpoints after the steps of those that the record has, and ends where the recorded one was interrupted.
     """
-    # What changes no result is left at its default, but for what the comparison needs.
+    # Settings that change no result keep their defaults, except those that the comparison needs.
     others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint", "expect", "resolvers", "environment"}
     defaults = {name: RunSpec.model_fields[name].default for name in others}
     spec = folder.recorded_spec().model_copy(update=defaults)
     less = {"tensorboard": False, "plots": False, "baselines": False, "vectors": VectorTests()}
     output = spec.output.model_copy(update=less)
     spec = spec.model_copy(update={"tracking": NoTracking()})
-    first = folder  # of a study, one of its runs
+    first = folder  # for a study, one of its runs
     if not folder.manifest.exists():
         first = RunFolder(min(folder.path.rglob(folder.manifest.name), default=folder.manifest).parent)
     manifest = first.read_manifest() if first.manifest.exists() else {}
@@ -491,7 +491,7 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
         again: of the new one, whose training has begun.
     """
     recorded, now = folder.read_manifest(), again.read_manifest()
-    if "spec" in (last := (recorded.get("resumed") or [{}])[-1]):  # what it has ended with
+    if "spec" in (last := (recorded.get("resumed") or [{}])[-1]):  # the spec at its end
         recorded["spec"] = last["spec"]
     now["spec"] = folder.portable(RunSpec.model_validate(now["spec"])).model_dump(mode="json")
     found = differences.manifest_differences(recorded, now)
@@ -505,7 +505,7 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
 
 
 def _other_variables(read_before: Mapping[str, VariableRead]) -> Iterator[Difference]:
-    """The environment variables that decided values of a recorded spec, and have another value now."""
+    """The environment variables on which a recorded spec depends, and which now have another value."""
     for name, read in read_before.items():
         value = environment.fingerprint(name)
         if value != read.value:
@@ -518,7 +518,7 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     """The summary of a run that can be repeated.
 
     Raises:
-        RunError: it has not ended, or was trained longer than it was to be at first.
+        RunError: the run has not ended, or was trained longer than its first spec.
     """
     complete = f"complete it: {shlex.join(['embexp', 'resume', str(folder.path)])}"
     if not folder.summary.exists():
@@ -540,7 +540,7 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
 
 
 def _with_lines(found: Difference, folder: RunFolder, files: Mapping[str, Any]) -> Difference:
-    """A difference of a source file, with the lines that differ."""
+    """A difference in a source file, with the lines that differ."""
     if found.name not in files:
         return found
     lines = differences.changed_lines(folder.code / found.name, Path(files[found.name]["path"]))
@@ -549,7 +549,7 @@ def _with_lines(found: Difference, folder: RunFolder, files: Mapping[str, Any]) 
 
 @contextmanager
 def _place(keep: Path | None) -> Iterator[Path]:
-    """An empty directory for the new run: that which is to be kept, or a temporary one."""
+    """An empty directory for the new run: the one to keep, or a temporary one."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="embexp-verify-", ignore_cleanup_errors=True) as folder:
             yield Path(folder)
@@ -571,7 +571,7 @@ def _compared(folder: RunFolder, again: RunFolder, record: Record) -> Verificati
     if not names:
         return _one(folder, again, record)
     parts = {name: _one(RunFolder(folder.path / name), RunFolder(again.path / name), record, names) for name in names}
-    # The runs of a study share their circumstances.
+    # All runs of a study share their circumstances.
     shared = [
         neighbour
         for name, part in parts.items()

@@ -15,8 +15,8 @@ LEAST_GAIN = 0.01
 """What a model gains at least, of all that there is to gain. Less is what a training that hardly moved, or chance on
 some thousand examples, gives."""
 _BY_HEART = 0.1
-"""The share of a constant's training loss that is gone where the training split was learned. The training loss is that
-of the last logged steps, some thousand examples, so that a few per cent may be chance."""
+"""If a run has removed this share of a constant's training loss, it has learned the training split. The training loss
+comes from the last logged steps, some thousand examples, so a few per cent may be chance."""
 FITTED = {
     "logistic_regression": "logistic regression",
     "linear_regression": "linear regression",
@@ -162,9 +162,9 @@ def warnings_of_others(
 
 
 def _remedy(found: Mapping[str, Mapping[str, float]], constant: Mapping[str, Mapping[str, float]], rates: str) -> str:
-    """Why a run is no better than a constant, by its training loss, and what to try."""
+    """Why a run is no better than a constant, judging by its training loss, and what to try."""
     loss, reference = found.get("train", {}).get("loss"), constant.get("train", {}).get("loss")
-    if loss is None or reference is None or math.isnan(loss):  # it ended before the first loss was logged
+    if loss is None or reference is None or math.isnan(loss):  # the run ended before the first loss was logged
         return f"; try another learning rate ({rates}), or another number of train.epochs"
     if loss <= (1 - _BY_HEART) * reference:
         return (

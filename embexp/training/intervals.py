@@ -151,7 +151,7 @@ def bootstrap(
 def _samples(
     measured: OfCounts, count: int, generator: np.random.Generator, progress: Progress
 ) -> dict[str, np.ndarray]:
-    """The metrics of resamples of so many rows, float64 [RESAMPLES] each; NaN where one is undefined."""
+    """The metrics of resamples of so many rows, float64 [RESAMPLES] each; NaN if a metric is undefined."""
     samples: dict[str, np.ndarray] = {}
     for done in range(RESAMPLES):
         progress(done / RESAMPLES)
@@ -161,14 +161,14 @@ def _samples(
 
 
 def _ends(samples: Mapping[str, np.ndarray], share: float) -> dict[str, Interval]:
-    """How far the ends of the intervals are from the metrics.
+    """The distances of the ends of the intervals from the metrics.
 
     Args:
-        share: of the rows, that were drawn again.
+        share: share of the rows that were resampled.
     """
     found = {}
     for name, values in samples.items():
-        if len(known := values[~np.isnan(values)]) > RESAMPLES // 2:  # it is undefined in resamples of a single class
+        if len(known := values[~np.isnan(values)]) > RESAMPLES // 2:  # undefined in resamples of a single class
             low, high = (np.percentile(known, _LEVEL) - np.mean(known)) * np.sqrt(share)
             found[name] = [float(low), float(high)]
     return found
@@ -221,7 +221,7 @@ class Resampled:
     Attributes:
         samples: by metric, float64 [RESAMPLES]; NaN where it is undefined.
         count: rows of the evaluation.
-        share: of the rows, that were drawn again.
+        share: share of the rows that were resampled.
         unit: what the rows are, in the plural; `per_row` examples each, where they are as large.
     """
 

@@ -16,11 +16,11 @@ from embexp.errors import DivergedError
 from embexp.training.listeners import Listener, Pacing
 
 _CALL_SECONDS = 0.2
-"""How long one call into the runtime should last: short enough for a progress bar and for Ctrl-C."""
+"""Desired duration of one call into the runtime: short enough for a progress bar and for Ctrl-C."""
 _SHARE = 0.02
-"""Share of the time that checkpoints may take, where the config sets no interval."""
+"""Share of the time that checkpoints may take if the config sets no interval."""
 _SHORTEST_SECONDS = 60.0
-"""Shortest interval, where the config sets none: shorter trainings are simply repeated."""
+"""Shortest interval if the config sets none, because a shorter training is simply repeated."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class LoopSchedule:
         return len(self._reset_steps(done))
 
     def _reset_steps(self, done: int) -> set[int]:
-        """The steps below `done` after which rows are reset."""
+        """The steps before `done` after which rows are reset."""
         return {-(-each * (self.epoch or 0) // self.batch_size) for each in range(1, self._epochs(done - 1) + 1)}
 
     def _epochs(self, step: int) -> int:
-        """Epochs that are over after so many steps; 0 where no row is reset."""
+        """Number of epochs that are over after so many steps; 0 if no row is ever reset."""
         return 0 if self.epoch is None else max(step, 0) * self.batch_size // self.epoch
 
     def logs_at(self, step: int) -> bool:
@@ -238,7 +238,7 @@ class Loop:
         pacing = Pacing()
         if saving is not None:
             saving.times.started()
-        if self._stopped(outcome):  # by the evaluation after which the checkpoint was written that this continues from
+        if self._stopped(outcome):  # by the evaluation before the restored checkpoint
             return outcome
         while outcome.steps < schedule.steps and not interrupted():
             outcome.validation = None
@@ -291,7 +291,7 @@ class Loop:
             outcome.steps,
             loss=outcome.loss_sum / since if since else None,
             steps_left=schedule.steps - outcome.steps,
-            # That after this very step is still to come.
+            # The reset after this very step is still to come.
             evaluations_left=0 if self.validation is None else schedule.evaluations(outcome.steps - 1),
         )
         for listener in self.listeners:
@@ -299,7 +299,7 @@ class Loop:
             listener.paced(pace)
 
     def _next_stop(self, done: int) -> int:
-        """The first step after `done` at which something is to be done."""
+        """The first step after `done` at which the loop has something to do."""
         stop = self.schedule.next_stop(done)
         save = None if self.saving is None else self.saving.times.next_step(done)
         return stop if save is None else min(stop, save)
@@ -308,8 +308,8 @@ class Loop:
         """Reports the mean loss since the last log event.
 
         Args:
-            outcome: after the step.
-            seconds: that the timed steps since then took.
+            outcome: the outcome after the step.
+            seconds: duration of the timed steps since then.
         """
         outcome.train_loss = outcome.loss_sum / (outcome.steps - outcome.logged_at)
         outcome.logged_at, outcome.loss_sum = outcome.steps, 0.0
@@ -323,7 +323,7 @@ class Loop:
             listener.logged(outcome.steps, outcome.train_loss, rate)
 
     def _stopped(self, outcome: Outcome) -> bool:
-        """Whether the evaluations so far end the training early; at the last step, nothing is stopped."""
+        """Whether the evaluations so far end the training early. At the last step, they never do."""
         stopping = None if self.validation is None else self.validation.stopping
         if stopping is None or stopping.stopped_by is None or outcome.steps >= self.schedule.steps:
             return False
@@ -331,12 +331,12 @@ class Loop:
         return True
 
     def _evaluate(self, validation: Validation, outcome: Outcome) -> str | None:
-        """Evaluates the validation split; returns the status with which a listener ends the training, if one does."""
+        """Evaluates the validation split. If a listener ends the training, returns its status."""
         metrics, stopping = validation.evaluate(), validation.stopping
         outcome.validation = metrics
         for listener in self.listeners:
             listener.evaluated(outcome.steps, "validation", metrics)
-        # A metric may be undefined on a small split, as AUC is with one class: that counts as no evaluation.
+        # A metric may be undefined on a small split, such as AUC with one class. This does not count as an evaluation.
         if stopping is not None and stopping.metric in metrics and stopping.update(metrics[stopping.metric]):
             outcome.best_step = outcome.steps
             if self.saving is not None:

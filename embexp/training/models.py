@@ -311,14 +311,14 @@ def own(model: KerasModel, activations: Mapping[str, Any], head: Head) -> keras.
 
 
 def _output(model: keras.Model, function: NamedFunction, activations: Mapping[str, Any]) -> Any:
-    """The model's output as a traced tensor of unknown batch size; nothing is computed."""
+    """The model's output as a traced tensor of unknown batch size. Nothing is computed."""
     inputs = {name: tf.TensorSpec(x.shape, x.dtype) for name, x in activations.items()}
     traced = tf.function(lambda x: model(x, training=False), autograph=False)
     with warnings.catch_warnings():
-        # Keras only warns of missing or extra inputs, and then takes them in the wrong order.
+        # Keras only warns about missing or extra inputs, and then takes them in the wrong order.
         warnings.filterwarnings("error", message="The structure of `inputs` doesn't match", category=UserWarning)
         try:
-            model(dict(activations), training=False)  # symbolic: creates the variables of a subclass
+            model(dict(activations), training=False)  # symbolic: this creates the variables of a subclass
             return traced.get_concrete_function(inputs).structured_outputs
         except Exception as error:
             raise function.fault(
@@ -342,7 +342,7 @@ def _check_output(function: NamedFunction, output: Any, outputs: int) -> None:
 
 
 _AT_ONCE = 1 << 16
-"""Examples of a split whose loss is computed at once."""
+"""Number of examples of a split whose loss is computed at once."""
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """From labels, float32 [B], and logits, any float type [B] or [B, 1] ([B, C] for classes), to a float32 tensor."""
 PairLoss = Callable[[tf.Tensor, tuple[tf.Tensor, tf.Tensor]], tf.Tensor]
@@ -379,10 +379,10 @@ def mean_loss(task: Task) -> Loss:
 
 
 def _mean(loss: Loss) -> Loss:
-    """The mean over the batch of the loss of each example.
+    """The mean loss of the examples in a batch.
 
-    Labels [B, 2] have weights in their second column, by which losses are multiplied. They are 1 on average over the
-    training split, see `data.example_weights`.
+    If labels are [B, 2], their second column has weights that multiply the losses. Their mean over the training split
+    is 1, see `data.example_weights`.
     """
 
     def mean(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -515,7 +515,7 @@ def adam(spec: DenseAdam, rate: Any) -> keras.optimizers.Optimizer:
 
 
 def _shared(spec: DenseSGD | DenseAdagrad | DenseAdam, rate: Any) -> dict[str, Any]:
-    # A weight decay of 0 means none, but Keras would compute one.
+    # A weight decay of 0 means none, but Keras would still compute it.
     return {"learning_rate": rate, "clipnorm": spec.clipnorm, "weight_decay": spec.weight_decay or None}
 
 
@@ -533,9 +533,9 @@ def custom_optimizer(spec: CustomDenseOptimizer, rate: Any) -> keras.optimizers.
 
 
 class _SummedGradients:
-    """Mixin of optimizers whose gradients are already summed over the replicas.
+    """Mixin for optimizers whose gradients are already summed over the replicas.
 
-    Keras would sum them too, but only after clipping the gradients of each replica.
+    Keras would also sum them, but only after clipping the gradients of each replica.
     """
 
     def _all_reduce_sum_gradients(self, pairs: Any) -> Any:

@@ -27,7 +27,7 @@ from embexp.tables.row_updates import add_at
 SMALL = 16 << 20
 """Bytes of scores up to which a training step makes them all at once, with their gradients."""
 _LEAST_LIKELIHOOD = 1e-30
-"""Below it, float32 has lost digits of a likelihood, or all of them."""
+"""Below this, float32 has lost some or all digits of a likelihood."""
 
 
 class Scoring(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
@@ -137,7 +137,7 @@ class OneVsAll:
         return mean(query, candidates)
 
     def _all(self, query: Any, candidates: Any, answers: Any, known: Any) -> tuple[Any, Any, Any]:
-        """The mean loss and its gradients by queries and candidates."""
+        """The mean loss, and its gradients by queries and by candidates."""
         size = query.shape[0] or tf.shape(query)[0]
         rows = _rows(candidates.shape[0] or tf.shape(candidates)[0], size)
         count = -(-size // rows)
@@ -170,10 +170,10 @@ class _Positives:
     """The positives of a block of b queries.
 
     Attributes:
-        answers: int32 [b], one of them for each query.
-        query: int32 [m], the query of each positive; None: the answers are all.
-        rows: int32 [m], the positives.
-        counts: float32 [b], how many each query has.
+        answers: one positive per query, int32 [b].
+        query: the query of each positive, int32 [m]; None: there are no positives besides the answers.
+        rows: the positives, int32 [m].
+        counts: number of positives per query, float32 [b].
     """
 
     answers: Any
@@ -183,7 +183,7 @@ class _Positives:
 
 
 def _positives(answers: Any, known: Any, start: Any, stop: Any) -> _Positives:
-    """Those of the queries [start, stop)."""
+    """The positives of the queries [start, stop)."""
     if known is None:
         return _Positives(answers[start:stop])
     splits = tf.cast(known.row_splits, tf.int32)[start : stop + 1]
@@ -194,17 +194,17 @@ def _positives(answers: Any, known: Any, start: Any, stop: Any) -> _Positives:
 
 
 def _rows(candidates: Any, queries: Any) -> Any:
-    """Queries in a block."""
+    """Number of queries in a block."""
     if isinstance(candidates, int) and isinstance(queries, int):
         most = max(1, TRAINED_SCORES // (4 * candidates))
-        return -(-queries // -(-queries // most))  # as equal as can be
+        return -(-queries // -(-queries // most))  # as equal as possible
     return tf.clip_by_value(TRAINED_SCORES // 4 // candidates, 1, queries)
 
 
 def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positives: _Positives) -> tuple[Any, Any, Any]:
-    """The loss of each query, [b], and its gradient by the scores: [b, C], to be multiplied by [b, 1].
+    """The loss of each query, [b], and its gradient by the scores as two factors, [b, C] and [b, 1].
 
-    With target y = (1 - e) t + e / C, where t is 1 for each of K positives (binary), or 1 / K (softmax). See
+    The target is y = (1 - e) t + e / C, where t is 1 (binary) or 1 / K (softmax) for each of K positives. See
     `fields.graphs.models.ranking`, and for K > 1 Dettmers et al. 2018 and Ruffinelli et al. 2020.
     """
     answers, count = positives.answers, tf.cast(tf.shape(scores)[1], tf.float32)
@@ -224,7 +224,7 @@ def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positiv
         gradient = tf.sigmoid(scores) - smoothing / count if smoothing else tf.sigmoid(scores)
         gradient = add_at(gradient, places, (smoothing - 1.0) * share)
         return loss, gradient, tf.fill([tf.size(answers), 1], 1.0 / count)
-    # The likelihood of an answer gives the denominator's logarithm, without a further pass over [b, C].
+    # The likelihood of an answer gives the logarithm of the denominator without another pass over [b, C].
     gradient = tf.nn.softmax(scores)
     likelihood, score = tf.gather_nd(gradient, own), tf.gather_nd(scores, own)
     normalizer = tf.cond(
@@ -236,7 +236,7 @@ def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positiv
     if smoothing:
         loss -= smoothing * tf.reduce_mean(scores, 1)
         gradient -= smoothing / count
-    with tf.control_dependencies([likelihood]):  # nothing else reads the softmax then, so it is changed in place
+    with tf.control_dependencies([likelihood]):  # nothing else reads the softmax, so it is changed in place
         return loss, add_at(gradient, places, (smoothing - 1.0) * share), tf.ones([tf.size(answers), 1])
 
 
@@ -284,7 +284,7 @@ def standings(score: Callable[[int, int], Any], part: Part, block: int, answers:
         float32 [B], whole numbers.
     """
     parts: list[Any] = []
-    for start in range(0, max(1, part.count), block):  # of no candidates, too, the scores have a shape
+    for start in range(0, max(1, part.count), block):  # scores have a shape even without candidates
         with tf.control_dependencies(parts[-1:]):  # one block of rows at a time
             parts.append(score(start, min(start + block, part.count)))
     scores = parts[0] if len(parts) == 1 else tf.concat(parts, 1)
@@ -302,5 +302,5 @@ def standings(score: Callable[[int, int], Any], part: Part, block: int, answers:
 
 
 def _sign(scores: Any, own: Any) -> Any:
-    """1 where a score is higher, -1 where it is lower, 0 where they tie, NaN where one is NaN."""
+    """1 if a score is higher, -1 if it is lower, 0 if they tie, NaN if one is NaN."""
     return tf.sign(scores - own)

@@ -20,16 +20,16 @@ from embexp.errors import plural
 from embexp.training.listeners import Listener, Pace
 
 _LINE_SECONDS = 10.0
-"""Seconds between two plain lines, however many steps these are, so that slow steps show life."""
+"""Seconds between two plain lines, whatever the number of steps, so that slow steps show life."""
 _LONGEST_SECONDS = 300.0
 _LINE_SHARE = 0.02
-"""Lines of a long training are this share of its duration apart, up to `_LONGEST_SECONDS`: its log stays readable."""
+"""In a long training, lines are this share of its duration apart, up to `_LONGEST_SECONDS`, to keep the log short."""
 _SECONDS = 0.2
-"""Least seconds between two updates, which are messages to the browser."""
+"""The fewest seconds between two updates, because each is a message to the browser."""
 
 
 _FIRST_SECONDS = 2.0
-"""Before the rest of a stage can be estimated."""
+"""Seconds of a stage before the rest of it can be estimated."""
 _BAR_WIDTH = 30
 
 
@@ -71,7 +71,7 @@ class Stage:
         return row
 
     def _figures(self) -> str:
-        """The percentage and the time that is left."""
+        """The percentage, and the remaining time."""
         done = self._done or 0.0
         elapsed, gone = self._now - self._began, done - self._begun_at
         if elapsed < _FIRST_SECONDS or gone <= 0.0 or done >= 1.0:
@@ -207,7 +207,7 @@ class ProgressLines(Listener):
             self._print(str(self._stage))
 
     def _due(self, now: float) -> bool:
-        """Whether the last line was printed long enough ago; if so, one is printed now."""
+        """Whether the last line was printed long enough ago. If so, the caller prints one now."""
         if now - self._last_line < max(_LINE_SECONDS, min(_LINE_SHARE * (now - self._start), _LONGEST_SECONDS)):
             return False
         self._last_line = now
@@ -243,7 +243,7 @@ class _Rate(ProgressColumn):
 
 
 class _Time(ProgressColumn):
-    """The elapsed and the remaining time, evaluations included; after the end, the duration."""
+    """The elapsed and the remaining time, including evaluations; after the end, the duration."""
 
     max_refresh = 0.5
 
@@ -257,7 +257,7 @@ class _Time(ProgressColumn):
 
 
 def _left(pace: Pace) -> str | None:
-    """The remaining time, as far as it is known."""
+    """The remaining time, if it is known."""
     if pace.seconds_left is None:
         return None
     count = pace.untimed_evaluations

@@ -26,11 +26,11 @@ from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
 
 _CELLS = 1 << 22
-"""Scores that are in memory at once: 16 MB of float32, and a few times as much to rank them."""
+"""Number of scores in memory at once: 16 MB of float32, and a few times as much to rank them."""
 _GROUPS_OF_PLACE = 32
-"""Groups of items, for each place of a list: with more, fewer items are sorted, and more maxima are."""
+"""Groups of items per place of a list. With more groups, fewer items but more maxima are sorted."""
 _QUERIES = 1 << 14
-"""Queries whose known answers are in memory at once."""
+"""Number of queries whose known answers are in memory at once."""
 
 Scores = Callable[[int, int], np.ndarray]
 """Scores of all items for users start..stop: float [stop - start, I], a new array."""
@@ -239,10 +239,11 @@ def best_items(scores: np.ndarray, k: int) -> Best:
 
 
 def _at_most_kth(scores: np.ndarray, k: int) -> np.ndarray:
-    """A number, [n], that is at most the k-th highest score of each row, and that few scores reach.
+    """A bound for each row, [n]: at most its k-th highest score, but so high that few scores reach it.
 
-    It is the k-th highest of the maxima of groups of items, as at least k items are as high. The groups are every so
-    many-th item, so that those of one group are not neighbours. Few items are their own groups: it is the k-th highest.
+    It is the k-th highest of the maxima of groups of items, because at least k items are as high. A group has every
+    n-th item, so that its items are not neighbours. If there are few items, each is its own group, and the bound is the
+    k-th highest score.
     """
     rows, items = scores.shape
     groups = _GROUPS_OF_PLACE * k
@@ -305,7 +306,7 @@ def same_for_all(scores: np.ndarray) -> Lister:
 
     def found(start: int, stop: int, seen: Pairs, relevant: Pairs, k: int) -> Listed:
         user, place = seen[0], place_of[seen[1]]
-        most = int(np.bincount(user).max(initial=0))  # so many places suffice, whatever a user has seen
+        most = int(np.bincount(user).max(initial=0))  # this many places suffice, whatever a user has seen
         left = np.ones((stop - start, min(k + most, len(order))), bool)
         near = place < left.shape[1]
         left[user[near], place[near]] = False
@@ -339,7 +340,7 @@ def before(scores: np.ndarray, row: np.ndarray, item: np.ndarray, value: np.ndar
     """In each of m rows of scores [n, I], how many are listed before an item with a number and a score: int64 [m]."""
     counts = np.empty(len(row), np.int64)
     for place, (which, number, own) in enumerate(zip(row, item, value, strict=True)):
-        of_row = scores[which]  # of a whole row, NumPy counts far faster than along an axis
+        of_row = scores[which]  # NumPy counts a whole row far faster than along an axis
         counts[place] = np.count_nonzero(of_row > own) + np.count_nonzero(of_row[: max(0, number)] == own)
     return counts
 

@@ -23,7 +23,7 @@ CONFIDENCE, LEVEL = 0.95, 0.05
 POWER = 0.8
 """The chance to find a difference that `rows_needed` and `seeds_needed` are for, at `LEVEL`."""
 _EXACT = 1_000
-"""Seeds beyond which Student's t is as good as normal."""
+"""Number of seeds above which Student's t is practically normal."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def delong(labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> Tested:
     difference, variance = 0.0, 0.0
     for first, second in zip(_placements(labels, before), _placements(labels, after), strict=True):
         parts = second - first
-        difference = float(parts.mean())  # the same for both classes, but for its sign
+        difference = float(parts.mean())  # the same for both classes, except for the sign
         variance += float(parts.var(ddof=1)) / len(parts) if len(parts) > 1 else 0.0
     if variance == 0:
         return Tested(float(difference == 0), "DeLong")
@@ -86,7 +86,7 @@ def delong(labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> Tested:
 
 
 def _placements(labels: np.ndarray, scores: np.ndarray) -> list[np.ndarray]:
-    """The share of the other class below each row, ties counting half, float64: of label 1, and of label 0."""
+    """For rows of label 1 and of label 0, the share of the other class below each, float64. A tie counts half."""
     from scipy import stats
 
     ranks, ones = stats.rankdata(scores), labels > 0
@@ -150,14 +150,14 @@ def _normal_sum() -> float:
 
 
 def _power(size: float, pairs: int) -> float:
-    """Of a paired t-test, by the noncentral t distribution.
+    """The power of a paired t-test, by the noncentral t distribution.
 
     Args:
-        size: the difference in standard deviations.
+        size: difference in standard deviations.
     """
     from scipy import stats
 
-    if size > 100:  # where the distribution can't be computed, and nothing is missed
+    if size > 100:  # here the distribution can't be computed, and the test misses nothing
         return 1.0
     limit, shift = stats.t.ppf((1 + CONFIDENCE) / 2, pairs - 1), size * math.sqrt(pairs)
     return float(stats.nct.sf(limit, pairs - 1, shift) + stats.nct.cdf(-limit, pairs - 1, shift))

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _STRIDE = 506_952_115
 """Distance between the seeds of neighbouring replicas: 2^32 / golden ratio, modulo 2^31 - 2.
 
-Keras takes seeds by that modulus. The distance is far from the small numbers that people choose as seeds of several
-layers, so no replica draws what another draws in another layer. It shares no factor with the modulus, so the seeds of
-any number of replicas differ.
+Keras takes seeds modulo that number. The distance is far from the small numbers that people choose as seeds of layers,
+so no replica draws the same numbers as another replica in another layer. It shares no factor with the modulus, so the
+seeds of any number of replicas differ.
 """
 
 
@@ -186,7 +186,7 @@ class Step:
         return loss
 
     def _train(self, batch: ReplicaBatch) -> Any:
-        """Trains in a replica and returns its share of the loss."""
+        """Trains in a replica, and returns its share of the loss."""
         with tf.name_scope("rows"):
             activations = self.backend.activations()
         variables = [variable.value for variable in self.model.trainable_variables]

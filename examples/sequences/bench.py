@@ -1,10 +1,10 @@
-"""Seconds of an epoch of SASRec here and written plainly in PyTorch, some steps at a time, in turns.
+"""Compares the seconds per epoch of SASRec in embexp and in plain PyTorch, which take turns of some steps.
 
     python bench.py --path ml-1m.txt --names user,item --delimiter space [--length 50] [--batch 128] [--turns 5] …
 
 Both have the same histories, sizes, loss (softmax over all items at all positions), dropout, optimizer and batches of
-users; positions of padding have no loss in either. It prints the load of the machine beside the figures. PyTorch needs
-to be installed, here or in another Python that `--torch-python` names, as that process reads nothing but arrays.
+users. Neither has a loss at positions of padding. The load of the machine is printed with the figures. PyTorch may be
+installed in this Python, or in another one that `--torch-python` names, because that process reads only arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 
 def main() -> None:
-    """Measures both and prints the median seconds of an epoch, and their ratio."""
+    """Measures both, and prints the median seconds per epoch and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in {"length": 50, "batch": 128, "dim": 64, "turns": 5, "steps": 12, "threads": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--names", default="user,item")
     parser.add_argument("--delimiter", default="space")
     parser.add_argument("--torch-python", default=sys.executable)
-    parser.add_argument("--torch", help=argparse.SUPPRESS)  # the process of PyTorch: its folder of arrays
+    parser.add_argument("--torch", help=argparse.SUPPRESS)  # for the PyTorch process: the folder of arrays
     options = parser.parse_args()
     if options.torch:
         in_torch(Path(options.torch), options)
@@ -47,7 +47,7 @@ def main() -> None:
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as theirs:
             assert theirs.stdin is not None
             assert theirs.stdout is not None
-            for _ in range(1 + options.turns):  # the first warms up
+            for _ in range(1 + options.turns):  # the first turn is a warm-up
                 seconds["embexp"].append(next(ours))
                 theirs.stdin.write("turn\n")
                 theirs.stdin.flush()
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def embexp_epochs(options: argparse.Namespace, folder: Path) -> Any:
-    """Yields the number of users when the data is there for PyTorch, too, then the seconds of each turn."""
+    """Yields the number of users once the data for PyTorch are written, then the seconds of each turn."""
     import embexp
     from embexp.system import environment
 
@@ -103,7 +103,7 @@ def embexp_epochs(options: argparse.Namespace, folder: Path) -> Any:
 
 
 def in_torch(folder: Path, options: argparse.Namespace) -> None:
-    """Does some steps for each line that comes in, and prints their seconds."""
+    """Trains some steps for each line of input, and prints their seconds."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -113,7 +113,7 @@ def in_torch(folder: Path, options: argparse.Namespace) -> None:
     dim, length, rate = options.dim, options.length, 0.2
 
     class Block(nn.Module):
-        """Pre-norm attention with one head and without bias, then two linear layers."""
+        """Pre-norm attention with one head and no bias, then two linear layers."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -43,5 +43,5 @@ def test_cases_are_configs(name: str, workers: int, tmp_path: Path, monkeypatch:
 def test_line() -> None:
     found = {"step_ms": {"1": 10.0, "2": 14.0}, "ratio": 1.4, "bytes": 1050.0, "formula": 1000.0, "padding": 0.125}
     expected = "mlp          2 workers 14.0 ms, cpu 10.0 ms: 1.40 x"
-    expected += "; 1,050 bytes a step, 1.050 x the formula, padding 12% of ids"
+    expected += "; 1,050 bytes per step, 1.050 x the formula, padding 12% of ids"
     assert cluster.line("mlp", found, 2) == expected

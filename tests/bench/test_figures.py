@@ -63,5 +63,5 @@ def test_a_recording_goes_into_the_pages_in_the_place_of_an_earlier_one(page: Pa
 
 
 def test_a_cell_has_one_number_or_all(page: Path) -> None:
-    with pytest.raises(ValueError, match=r"'1 to 2' has 2 numbers, and its figure has \[1, 2, 3\]"):
+    with pytest.raises(ValueError, match=r"'1 to 2' has 2 numbers, but its figure has \[1, 2, 3\]"):
         figures.rewritten("<!-- b: x -->\n|a|b|\n|-|-|\n|c|1 to 2|", {"b.c.x": ([1, 2, 3], {})}.get)

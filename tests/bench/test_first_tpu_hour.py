@@ -65,4 +65,4 @@ def test_without_a_tpu_it_says_what_is_missing(
     monkeypatch.delenv("TPU_NAME", raising=False)
     with pytest.raises(SystemExit):
         first_tpu_hour.run([])
-    assert "no TPU: name it by --address or TPU_NAME" in capsys.readouterr().err
+    assert "no TPU: name one with --address or TPU_NAME" in capsys.readouterr().err

@@ -22,9 +22,9 @@ from embexp.training.baseline import LEAST_GAIN, Reference, approached, removed
 
 _EXAMPLES_AT_ONCE = 1 << 20
 _LEAST_RATE = 1e-6
-"""A rate of 0 or 1 in the training split would make the log loss of any other infinite."""
+"""If the training split had a rate of 0 or 1, the log loss of any other rate would be infinite."""
 _USEFUL_AUC = 0.6
-"""Where label 1 is rare, even the best model removes little of the log loss: then the order of predictions counts."""
+"""If label 1 is rare, even the best model removes little of the log loss, so the order of predictions counts."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Constant:
 
 @dataclass
 class _Split:
-    """The examples of a split and their constant prediction; what the metrics need is summed once, piece by piece."""
+    """The examples of a split and their constant prediction. Sums for the metrics are computed once, piece by piece."""
 
     constant: Constant
     labels: np.ndarray
@@ -83,7 +83,7 @@ class _Split:
 
     @cached_property
     def total(self) -> float:
-        """How many examples there are, or the sum of their weights."""
+        """The number of examples, or the sum of their weights."""
         if self.weights is None:
             return len(self.rows)
         return sum(float(own.sum()) for own in _some(self.weights, self.rows))
@@ -93,7 +93,7 @@ class _Split:
         return self.sum(of) / self.total
 
     def sum(self, of: Callable[[np.ndarray], np.ndarray]) -> float:
-        """The sum, weighted where there are weights."""
+        """The sum, weighted if there are weights."""
         if self.weights is None:
             return sum(float(of(some).sum()) for some in _some(self.labels, self.rows))
         both = zip(_some(self.labels, self.rows), _some(self.weights, self.rows), strict=True)
@@ -106,13 +106,13 @@ class _Split:
 
     @cached_property
     def frequencies(self) -> np.ndarray:
-        """Those of the constant prediction."""
+        """The class frequencies of the constant prediction."""
         assert self.constant.frequencies is not None
         return self.constant.frequencies
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Examples of each class, or the sums of their weights."""
+        """The number of examples of each class, or the sums of their weights."""
         classes = 2 if self.constant.frequencies is None else len(self.frequencies)
         return _counts(self.labels, self.rows, classes, self.weights)
 

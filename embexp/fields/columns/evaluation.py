@@ -100,7 +100,7 @@ class LabelEvaluator(Evaluator):
         return found | self._own_metrics(labels, logits, weights=measures.weights)
 
     def _measures(self, examples: Examples, rows: np.ndarray) -> Measures:
-        """What is measured of some examples."""
+        """The measures of some examples."""
         groups, by = None, self._grouped_by
         if by is not None:
             if by in examples.lists:
@@ -111,7 +111,7 @@ class LabelEvaluator(Evaluator):
         return Measures(self._listed, None if weights is None else weights[rows].astype(np.float64), groups)
 
     def _own_metrics(self, labels: np.ndarray, logits: np.ndarray, *, weights: np.ndarray | None) -> Metrics:
-        """The user's own metrics, and the loss if that is the user's own."""
+        """The user's own metrics, and the user's own loss if there is one."""
         values = metrics.predicted(self.task, logits)
         found = {name: _number(function, function(labels, values)) for name, function in self._metrics.items()}
         if self._loss is None:
@@ -237,11 +237,11 @@ class LabelEvaluator(Evaluator):
         return FittedBaseline({name: found}, {name: fit})
 
     def _of_predictions(self, examples: Examples, rows: np.ndarray, logits: np.ndarray) -> Metrics:
-        """The metrics of predictions of another model: logits, [n] or [n, C]."""
+        """The metrics of another model's predictions: logits, [n] or [n, C]."""
         assert examples.labels is not None
         measures = self._measures(examples, rows)
         found = self._metrics_of(examples.labels[rows], logits, measures)
-        if self._loss is not None:  # which is not what the other model was fitted by
+        if self._loss is not None:  # the other model was not fitted by it
             del found["loss"]
         return found
 

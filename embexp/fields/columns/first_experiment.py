@@ -36,7 +36,7 @@ def lines(experiment: Experiment) -> list[str] | None:
 
 
 def _pair(experiment: Experiment) -> tuple[ColumnFacts, ColumnFacts] | None:
-    """The columns of the user and of the item, if a number is predicted and nothing else is known of it."""
+    """The columns of the user and the item, if the label is a number and there are no other columns."""
     if experiment.labels is not Labels.NUMBER:
         return None
     tables = [use.facts for use in experiment.uses if Role.TABLE in use.roles]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from embexp.training.significance import Tested
 
 _CELLS = 1 << 20
-"""Logits that are converted to float64 at a time."""
+"""Number of logits that are converted to float64 at a time."""
 
 
 @dataclass(frozen=True)
@@ -375,7 +375,7 @@ def _ratio(part: Any, whole: Any) -> np.ndarray:
 
 
 _RESAMPLED_CELLS = 1 << 19
-"""Logits that a resample computes metrics of."""
+"""Number of logits in a resample."""
 MOST_CLASSES = 30
 """Classes whose confusion is recorded."""
 
@@ -432,7 +432,7 @@ def intervals_of_examples(
 
     def over_groups(some: np.ndarray, counts: np.ndarray) -> dict[str, float]:
         nonlocal last, used
-        if some is not last:  # all resamples are of the same groups, whose rows are found once
+        if some is not last:  # all resamples have the same groups, so their rows are found once
             last, used = some, order[np.isin(group[order], some)]
         times = np.zeros(groups)
         times[some] = counts

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from embexp.runs.serving import FeatureModel, Pieces, RowModel
 
 _DEVIATION = 0.01
-"""Of the initial factors of dense features: products of many large vectors would dwarf the rest."""
+"""Deviation of the initial factors of dense features. Products of many large vectors would dwarf the rest."""
 
 
 def fm(model: FM, activations: Mapping[str, Any], head: Head) -> Any:
@@ -67,7 +67,7 @@ def deepfm(model: DeepFM, activations: Mapping[str, Any], head: Head) -> Any:
 def _first_and_second_order(
     model: FM | DeepFM, activations: Mapping[str, Any], head: Head
 ) -> tuple[list[Any], list[Any]]:
-    """All vectors next to each other and the dense features, and the terms [B, outputs] but for the constant."""
+    """All vectors next to each other, the dense features, and the terms [B, outputs] without the constant."""
     names = [name for name in sorted(activations) if name not in (DENSE, *model.biases)]
     vectors = [activations[name] for name in names]
     dense = [activations[DENSE]] if DENSE in activations else []
@@ -123,7 +123,7 @@ class PairwiseProducts(keras.layers.Layer):  # type: ignore[misc]  # Keras is un
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]
 def _sums(vectors: Any) -> Any:
-    """The sums over F of vectors [B, F, d], and of their squares, [B, d] each.
+    """The sums over F of vectors [B, F, d], and the sums of their squares, [B, d] each.
 
     TensorFlow's own gradient copies both of them to [B, F, d] first.
     """
@@ -135,7 +135,7 @@ def _sums(vectors: Any) -> Any:
 
 
 class _Sum(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """The sum of all inputs [B, outputs] and of `bias`, float32 [outputs], which starts at the head's."""
+    """Adds all inputs [B, outputs] and `bias`, float32 [outputs], which starts from the head's bias."""
 
     def __init__(self, head: Head, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -213,9 +213,9 @@ class BiasedDot(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 
 
 _TRIED = 64
-"""Examples on which the bits of both ways are compared."""
+"""Number of examples on which the bits of both ways are compared."""
 _FEWEST_ZEROS, _MULTIPLE = 5, 16
-"""Of the vectors of zeros that follow those whose products are wanted, and of the number of both."""
+"""Vectors of zeros follow the given ones: at least so many, up to a total that is a multiple of this."""
 
 
 def dlrm(model: DLRM, activations: Mapping[str, Any], head: Head) -> Any:
@@ -303,20 +303,21 @@ def by_matrices(vectors: Any) -> Any:
 
 
 def _gradient_by_matrices(padded: Any, count: int, upstream: Any) -> Any:
-    """The gradient by x_i: the sum over j of g_ij x_j with g_ji = g_ij, one more product with a symmetric matrix.
+    """The gradient of x_i: the sum over j of g_ij x_j with g_ji = g_ij, which is a product with a symmetric matrix.
 
-    TensorFlow's own gradient of a slice is as large as all products, F times; that of a gather is a sum by segments.
+    TensorFlow's own gradient of a slice would be F times as large as all products. For a gather, it is a sum by
+    segments.
     """
     size = padded.shape[1]
     _, place = _pairs(count, size)
-    by_pair = tf.pad(tf.transpose(upstream), [[0, 1], [0, 0]])  # the last is that of x_i x_i, and of zeros: 0
+    by_pair = tf.pad(tf.transpose(upstream), [[0, 1], [0, 0]])  # the last one is for x_i x_i and for zeros: 0
     symmetric = tf.reshape(tf.transpose(tf.gather(by_pair, place)), [-1, size, size])
     return tf.matmul(symmetric, padded)[:, :count]
 
 
 @functools.cache
 def _by_library(lead: int) -> Any:
-    """The same as `_plain` by `native_code/pairs.cc`, which keeps the products of an example in the nearest cache."""
+    """The same as `_plain` with `native_code/pairs.cc`, which keeps an example's products in the nearest cache."""
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def products(*vectors: Any) -> Any:
@@ -332,9 +333,10 @@ def _by_library(lead: int) -> Any:
 
 @functools.cache
 def _same_bits(count: int, dim: int) -> bool:
-    """They are where TensorFlow's matrix products are chains of fused multiply-adds in rising order.
+    """Whether both ways give the same bits.
 
-    oneDNN's are, for these sizes.
+    They do if TensorFlow's matrix products are chains of fused multiply-adds in rising order. With oneDNN, they are for
+    these sizes.
     """
     random = np.random.default_rng(0)
     vectors = [random.standard_normal((_TRIED, dim)).astype(np.float32) for _ in range(count)]
@@ -343,10 +345,10 @@ def _same_bits(count: int, dim: int) -> bool:
 
 
 def _pairs(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each pair of `count` vectors is in the Gram matrix, and where its elements are among the pairs.
+    """The place of each pair of `count` vectors in the Gram matrix, and the place of each element among the pairs.
 
     Returns:
-        int32 [P], for P pairs, and int32 [size²], which is P where the element is of no pair.
+        int32 [P], for P pairs, and int32 [size²], which is P if the element belongs to no pair.
     """
     left, right = np.triu_indices(count, 1)
     place = np.full((size, size), len(left), np.int32)
@@ -372,7 +374,7 @@ def _number(logits: Any) -> dict[str, Any]:
 
 
 def _rate(logits: Any) -> dict[str, Any]:
-    # In double precision, as `embexp predict` computes it.
+    # In double precision, as in `embexp predict`.
     return {"predictions": tf.cast(tf.sigmoid(tf.cast(logits, tf.float64)), tf.float32)}
 
 
@@ -381,6 +383,6 @@ def _classes(classes: tuple[str, ...], logits: Any) -> dict[str, Any]:
     return {
         "predictions": tf.gather(names, tf.argmax(logits, axis=1)),
         "probabilities": tf.cast(tf.nn.softmax(tf.cast(logits, tf.float64)), tf.float32),
-        # A row for each example, as servers cut outputs by example.
+        # A row for each example, because servers cut outputs by example.
         "classes": tf.tile(names[None], [tf.shape(logits)[0], 1]),
     }

@@ -38,7 +38,7 @@ MOST_ROWS = 500_000
 MOST_CELLS = 3_000_000
 """Values of all examples that are fitted to, times the classes: an iteration takes some 40 ms."""
 _FEWEST_ROWS = 100
-"""Examples without which nothing is fitted, unless the training split has no more."""
+"""The least number of examples to fit to, unless the training split has fewer."""
 MOST_PREDICTED, MOST_PRODUCTS = 20_000_000, 1_000_000_000
 """Values of all examples that are predicted; and times the classes. A million values take some 0.1 s."""
 MOST_HELD_OUT = 50_000
@@ -50,7 +50,7 @@ PENALTIES = (100.0, 10.0, 1.0)
 RIDGE_PENALTIES = (50.0, 5.0, 0.5)
 """The same of ridge regression: 5 shrinks the bias of a value as if it had five more average labels."""
 _READ, _PATH = 0.2, 0.5
-"""Shares of the work, about: reading what is fitted to, and fitting; the rest predicts."""
+"""Approximate shares of the work: reading the examples, and fitting. The rest is prediction."""
 _ROWS_AT_ONCE = 65_536
 
 
@@ -134,14 +134,14 @@ def predictions(
 
 
 def _cells(examples: Examples, columns: Columns, rows: np.ndarray) -> int:
-    """How many values some examples have."""
+    """The number of values in some examples."""
     scalar = sum(name not in examples.lists for name in columns.id_columns) + examples.dense.shape[1]
     several = sum(int((column.splits[rows + 1] - column.splits[rows]).sum()) for column in examples.lists.values())
     return int(scalar * len(rows) + several)
 
 
 def _thinned(examples: Examples, columns: Columns, rows: np.ndarray, most: int) -> np.ndarray:
-    """Examples that have at most so many values, evenly spread over others; at least one."""
+    """Evenly spread examples that have at most so many values in all; at least one example."""
     step = max(1, -(-_cells(examples, columns, rows) // most))
     while step < len(rows) and _cells(examples, columns, rows[::step]) > most:
         step += 1
@@ -149,7 +149,7 @@ def _thinned(examples: Examples, columns: Columns, rows: np.ndarray, most: int) 
 
 
 def _held_out(rows: np.ndarray, validation: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """The examples to fit to, and those by which the penalty is chosen: of the validation split, or else a tenth."""
+    """The examples to fit to, and those that choose the penalty: the validation split, or a tenth without one."""
     if validation is not None:
         return rows, np.asarray(validation[:: -(-len(validation) // MOST_HELD_OUT)])
     chosen = np.zeros(len(rows), bool)
@@ -168,7 +168,7 @@ def _loss(task: Task, labels: np.ndarray, outputs: np.ndarray) -> float:
 
 
 def _sample(examples: Examples, columns: Columns, train: np.ndarray, outputs: int) -> np.ndarray:
-    """int64, rising: the training examples that are fitted to."""
+    """The training examples to fit to, int64, rising."""
     most, chosen = MOST_CELLS // outputs, np.asarray(train)
     if len(train) > MOST_ROWS:
         chosen = _drawn(train, MOST_ROWS)
@@ -181,19 +181,19 @@ def _sample(examples: Examples, columns: Columns, train: np.ndarray, outputs: in
 
 
 def _drawn(rows: np.ndarray, count: int) -> np.ndarray:
-    """So many of some examples, drawn at random, in their order."""
+    """Draws so many of some examples at random, in order."""
     chosen = np.random.default_rng(0).choice(len(rows), count, replace=False, shuffle=False)
     return np.asarray(rows[np.sort(chosen)])
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """From examples to a sparse matrix.
+    """Turns examples into a sparse matrix.
 
     Attributes:
-        kept: by column of ids, int64, rising: the values that have a place.
-        mean: of the numbers, float64 [D].
-        scale: their standard deviations, or 1.
+        kept: the values that have a place, by column of ids, int64, rising.
+        mean: means of the numbers, float64 [D].
+        scale: standard deviations of the numbers, or 1.
     """
 
     examples: Examples
@@ -204,7 +204,7 @@ class _Inputs:
 
     @staticmethod
     def of(examples: Examples, columns: Columns, rows: np.ndarray, most: int) -> _Inputs:
-        """Those that some examples have, at most so many of the most frequent values."""
+        """The inputs of some examples, with at most so many of the most frequent values."""
         names = columns.id_columns
         counted = [np.unique(_ids(examples, name, rows)[0], return_counts=True) for name in names]
         counts = np.concatenate([each for _, each in counted]) if counted else np.empty(0, np.int64)
@@ -222,11 +222,11 @@ class _Inputs:
 
     @property
     def values(self) -> int:
-        """How many values have a place."""
+        """The number of values that have a place."""
         return sum(map(len, self.kept.values()))
 
     def matrix(self, rows: np.ndarray) -> Any:
-        """float64 [n, values + D], a `scipy.sparse.csr_array`."""
+        """The matrix, float64 [n, values + D], a `scipy.sparse.csr_array`."""
         from scipy import sparse
 
         blocks = []
@@ -239,7 +239,7 @@ class _Inputs:
             known = kept[found] == ids if len(kept) else np.zeros(len(ids), bool)
             ends = np.concatenate([[0], np.cumsum(known)])[starts]
             block = sparse.csr_array((amounts[known], found[known], ends), shape=(len(rows), len(kept)))
-            block.sum_duplicates()  # the same word twice
+            block.sum_duplicates()  # a text may have the same word twice
             blocks.append(block)
         numbers = (self.examples.dense[rows] - self.mean) / self.scale
         if numbers.shape[1] or not blocks:
@@ -251,7 +251,7 @@ def _ids(examples: Examples, name: str, rows: np.ndarray) -> tuple[np.ndarray, n
     """The ids of a column.
 
     Returns:
-        int64 [n]; the row splits [len(rows) + 1] of these; and where they are in the column, [n].
+        The ids, int64 [n], their row splits [len(rows) + 1], and their places in the column, [n].
     """
     if name not in examples.lists:
         return examples.column(name, rows), np.arange(len(rows) + 1), rows
@@ -265,9 +265,9 @@ class _Linear:
     """A linear model.
 
     Attributes:
-        weights: float64 [outputs, F].
-        bias: float64 [outputs].
-        labels: the class of each output, rising; of logistic regression.
+        weights: weights, float64 [outputs, F].
+        bias: biases, float64 [outputs].
+        labels: for logistic regression, the class of each output, rising.
     """
 
     weights: np.ndarray
@@ -278,20 +278,20 @@ class _Linear:
     finish: Callable[[np.ndarray], np.ndarray] = lambda found: found[:, 0]
 
     def outputs(self, matrix: Any) -> np.ndarray:
-        """float64 [n], or [n, C]."""
+        """The outputs, float64 [n] or [n, C]."""
         return self.finish(np.asarray(matrix @ self.weights.T) + self.bias)
 
     def predicted(self, inputs: _Inputs, rows: np.ndarray) -> np.ndarray:
-        """float32 [N], or [N, C], in bounded memory."""
+        """The outputs, float32 [N] or [N, C], computed in bounded memory."""
         starts = range(0, len(rows), _ROWS_AT_ONCE)
         found = [self.outputs(inputs.matrix(rows[start : start + _ROWS_AT_ONCE])) for start in starts]
         return np.concatenate(found).astype(np.float32)
 
     def with_all(self, classes: int, examples: int) -> _Linear:
-        """The same with a logit for each class; one that the examples lack gets the probability of 1 in all of them."""
+        """Adds a logit for each class without examples, with the probability of one example among all of them."""
 
         def finish(found: np.ndarray) -> np.ndarray:
-            if found.shape[1] == 1:  # of two classes, the second's
+            if found.shape[1] == 1:  # with two classes, the logit of the second
                 found = np.concatenate([np.zeros_like(found), found], axis=1)
             largest = found.max(axis=1, keepdims=True)
             rare = largest + np.log(np.exp(found - largest).sum(axis=1, keepdims=True) / (examples + 1))
@@ -303,12 +303,12 @@ class _Linear:
 
 
 def _iterations(cells: int) -> int:
-    """As many as `_LEAST_ITERATIONS` over `MOST_CELLS` take."""
+    """As many iterations as take the time of `_LEAST_ITERATIONS` over `MOST_CELLS`."""
     return min(_MOST_ITERATIONS, max(_LEAST_ITERATIONS, _LEAST_ITERATIONS * MOST_CELLS // max(1, cells)))
 
 
 def _logistic(matrix: Any, labels: np.ndarray, weights: np.ndarray | None) -> Iterator[_Linear]:
-    """Logistic regression, each beginning at the weights of the one before."""
+    """Logistic regression for each penalty, starting from the weights of the one before."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -318,14 +318,14 @@ def _logistic(matrix: Any, labels: np.ndarray, weights: np.ndarray | None) -> It
     for penalty in PENALTIES:
         model.set_params(C=1 / penalty)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # `Fit.converged` says so
+            warnings.simplefilter("ignore", ConvergenceWarning)  # `Fit.converged` tells this
             model.fit(matrix, labels.astype(np.int64), sample_weight=weights)
         converged = bool((model.n_iter_ < most).all())
         yield _Linear(model.coef_.copy(), model.intercept_.copy(), penalty, converged, model.classes_.tolist())
 
 
 def _ridge(matrix: Any, labels: np.ndarray, weights: np.ndarray | None) -> Iterator[_Linear]:
-    """Ridge regression, by conjugate gradients."""
+    """Ridge regression by conjugate gradients."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import Ridge
 

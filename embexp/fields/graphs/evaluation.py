@@ -118,7 +118,7 @@ def mean_rank_at_random(choices: np.ndarray, predict_head: np.ndarray) -> float:
 
 
 def _gains(found: Mapping[str, float], constant: Mapping[str, float]) -> list[float | None]:
-    """The part of the way from the MRR of a random order to 1."""
+    """How far the MRR has come from a random order to 1, as a share."""
     return [approached(found, constant, "mrr")]
 
 
@@ -160,7 +160,7 @@ class Entities:
         return batches if share is None else batches.map(plain(partial(_of_share, share=share)))
 
     def _for_training(self, step: Any, batch: Any) -> Any:
-        """Adds the column to the batch of a step of training."""
+        """Adds the column of candidates to a training batch."""
         if self._made.negatives is None:
             return self.all_entities(batch)
         return self._drawn(step, batch) if self._made.shares is None else self._shared(step, batch)
@@ -177,7 +177,7 @@ class Entities:
         return tf.random.stateless_uniform(shape, negatives_seed(self._made.seed, step), 0, below, tf.int32)
 
     def _shared(self, step: Any, batch: Any) -> Any:
-        assert self._made.shares is not None  # they are shared
+        assert self._made.shares is not None  # the batch shares them
         assert self._made.negatives is not None
         answers = tf.cast(batch.labels, tf.int32)
         candidates = tf.concat([answers, self._uniform(step, [self._made.negatives], self._made.entities)], 0)
@@ -189,7 +189,7 @@ class Entities:
     def _drawn(self, step: Any, batch: Any) -> Any:
         answers = tf.cast(batch.labels, tf.int32)[:, None]
         shape = tf.concat([tf.shape(batch.labels), [self._made.negatives]], 0)
-        # One fewer than there are, and those from the answer on moved up by one: uniform on all others.
+        # Draw from one entity fewer, and add 1 to all from the answer on: that is uniform over all others.
         drawn = self._uniform(step, shape, self._made.entities - 1)
         drawn += tf.cast(drawn >= answers, tf.int32)
         drawn = tf.ensure_shape(drawn, [batch.labels.shape[0], self._made.negatives])
@@ -202,7 +202,7 @@ def stored(columns: Columns) -> Columns:
 
 
 def _of_share(batch: Batch, share: slice) -> Batch:
-    """Some examples of a batch; the numbers of all relations are not those of examples."""
+    """Some examples of a batch. The numbers of all relations do not belong to examples, so they stay."""
     some = tf.nest.map_structure(lambda part: part[share], batch)
     whole = {name: ids for name, ids in batch.ids.items() if name == ALL_RELATIONS}
     return cast(Batch, some._replace(ids={**some.ids, **whole}))
@@ -278,9 +278,10 @@ class RankingEvaluator(Evaluator):
     def _batches(
         self, columns: Columns, examples: Examples, rows: np.ndarray, candidates: Candidates, known: KnownAnswers
     ) -> Any:
-        """Batches that are so small that their scores are bounded.
+        """Batches so small that their scores fit into bounded memory.
 
-        A TPU gets batches of its own size, with all entities as candidates: it looks rows up by their numbers only.
+        A TPU gets batches of its usual size, with all entities as candidates, because it can only look up rows by their
+        numbers.
         """
         size = self._batch_size
         if self._fixed_batch:
@@ -319,7 +320,7 @@ class RankingEvaluator(Evaluator):
         random, popularity = {}, {}
         for name, rows in splits.items():
             known, heads = known_answers(examples, rows), head_predictions(rows)
-            # Of each query, all entities are ranked but for its other known answers.
+            # For each query, all entities are ranked, except its other known answers.
             random[name] = at_random(entities + 1 - known.counts, heads)
             asked = kinds_and_answers(examples, rows)
             popularity[name] = metrics(ranking.ranks_by_frequency(trained, *asked, known, entities), heads)

@@ -15,9 +15,9 @@ from embexp.fields.graphs import queries, triples
 from embexp.system.parallel import quiet
 
 _LINES_OF_A_GRAPH = 1_000
-"""By which its files are recognised."""
+"""Number of lines by which the files of a graph are recognised."""
 _MOST_SCORED = 5_000
-"""Entities that a step may all score."""
+"""The largest number of entities for which a step scores all."""
 
 
 def recognised(folder: Path) -> Recognised | None:
@@ -57,7 +57,7 @@ def recognised(folder: Path) -> Recognised | None:
 
 
 def _is_one_graph(fields: Sequence[set[str]]) -> bool:
-    """Whether the fields of a file's lines are heads, relations and tails, in some order, by their different values."""
+    """Whether the fields of a file are heads, relations and tails in some order, judging by their distinct values."""
     for relation, head, tail in ((1, 0, 2), (0, 1, 2), (2, 0, 1)):
         names, ends, both = fields[relation], fields[head] | fields[tail], fields[head] & fields[tail]
         numbers = all(name.replace(".", "", 1).isdigit() for name in names)
@@ -68,11 +68,11 @@ def _is_one_graph(fields: Sequence[set[str]]) -> bool:
 
 
 def _experiment(path: Path, about: str, large: bool, name: str, command: str) -> str:
-    """The YAML file of a first experiment on a knowledge graph: a shipped one, and where the graph is.
+    """The YAML file of a first experiment on a knowledge graph: a shipped experiment, and the path of the graph.
 
     Args:
-        path: the folder of its triples.
-        about: how many triples, entities and relations there are.
+        path: the folder of the triples.
+        about: the number of triples, entities and relations, as text.
         large: whether a step that scores all entities would take too long.
     """
     shipped, other = (

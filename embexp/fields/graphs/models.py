@@ -37,7 +37,7 @@ from embexp.training.models import Head, Loss, softmax_log_loss
 from embexp.training.one_vs_all import OneVsAll, Scoring, SharedProducts
 
 _TINY = 1e-24
-"""Least squared distance, or modulus: the square root has no derivative at 0."""
+"""The least squared distance or modulus, because the square root has no derivative at 0."""
 
 Activations = Mapping[str, Any]
 """Symbolic tensors: source and relation [B, dim], candidates [1, C, dim] or [B, C, dim], and, if relations may be
@@ -139,7 +139,7 @@ def _rotated(source: Any, relation: Any, sign: Any) -> Any:
 
 
 def _turned(source: Any, relation: Any, sign: Any) -> Any:
-    """The product of complex numbers, those of relations divided by their moduli."""
+    """The product of complex numbers, where those of relations are divided by their moduli."""
     modulus = _modulus(relation)
     return _rotated(source, relation / keras.ops.concatenate([modulus, modulus], axis=-1), sign)
 
@@ -155,7 +155,7 @@ def _modulus(numbers: Any) -> Any:
 
 
 _TRIED = 16
-"""Queries on which the bits of both ways are compared."""
+"""Number of queries on which the bits of both ways are compared."""
 
 
 class Products(SharedProducts):
@@ -240,13 +240,13 @@ class Turns(Distances):
 
 
 class _Blocks:
-    """Candidates as equal blocks, the last one filled up with zeros.
+    """Candidates in blocks of equal size; the last one is padded with zeros.
 
     Attributes:
         rows: number of candidates.
         width: candidates in each block.
         count: number of blocks.
-        padding: rows that fill up the last one.
+        padding: rows of zeros in the last block.
         candidates: float32 [count, width, dim].
     """
 
@@ -298,7 +298,7 @@ _PLAIN = {"products": _plain_products, "absolute": _plain_absolute}
 
 @functools.cache
 def _by_library(kind: str) -> Any:
-    """The same by `native_code/candidates.cc`, which passes over the candidates once, and once for their gradients."""
+    """The same with `native_code/candidates.cc`, which reads the candidates once, and once more for their gradients."""
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def scores(query: Any, candidates: Any) -> Any:
@@ -311,7 +311,7 @@ def _by_library(kind: str) -> Any:
 
 @functools.cache
 def _same_bits(kind: str, count: int, dim: int) -> bool:
-    """They are where TensorFlow's products are chains of fused multiply-adds in rising order, and its sums Eigen's."""
+    """Whether both ways give the same bits: if products are fused multiply-adds in order, and sums are Eigen's."""
     random = np.random.default_rng(0)
     query, candidates, upstream = (
         random.standard_normal((_TRIED, *shape)).astype(np.float32) for shape in ((dim,), (count, dim), (count,))
@@ -381,10 +381,10 @@ class RelationPrediction:
         return self._weight * tf.reduce_mean(self._normalizer(pair, tf.squeeze(relations, 0), others) - own)
 
     def _normalizer(self, pair: Any, relations: Any, others: Any) -> Any:
-        """The logarithms of the denominators of the softmax, [B], whose gradients are made in bounded memory.
+        """The logarithms of the softmax denominators, [B]. Their gradients are computed in bounded memory.
 
         Args:
-            others: bool [B, R], which relations are none of those that may be predicted; None: all may be.
+            others: bool [B, R], the relations that may not be predicted; None: all may be predicted.
         """
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -402,7 +402,7 @@ class RelationPrediction:
 
 
 def _relations(model: KnowledgeGraph) -> tuple[Combine, Scoring]:
-    """What combines source and answer, as `Combine` does source and relation, and what scores it with relations."""
+    """Two functions: one combines source and answer like `Combine`, and one scores the result with relations."""
     match model:
         case TransE():
             return _difference, Distances(_norm(model), model.margin)
@@ -419,7 +419,7 @@ def _difference(source: Any, answer: Any, sign: Any) -> Any:
 
 
 def _quotient(source: Any, answer: Any, sign: Any) -> Any:
-    """Re(s r conj(o)) is the scalar product of conj(s) o and r; Re(s conj(r) conj(o)) that of s conj(o) and r."""
+    """Re(s r conj(o)) is the dot product of conj(s) o and r; Re(s conj(r) conj(o)) is that of s conj(o) and r."""
     a, b = tf.split(source, 2, axis=-1)
     c, d = tf.split(answer, 2, axis=-1)
     imaginary = a * d - b * c
@@ -457,7 +457,7 @@ def ranking(kind: RankingLoss, label_smoothing: float) -> Loss:
         if labels.shape.rank == 2:
             return over_shared(labels, scores)
         if kind is RankingLoss.SOFTMAX and not label_smoothing:
-            return tf.reduce_mean(softmax_log_loss(labels, scores))  # needs no targets [B, C]
+            return tf.reduce_mean(softmax_log_loss(labels, scores))  # this needs no targets [B, C]
         candidates = tf.shape(scores)[1]
         share = label_smoothing / tf.cast(candidates, tf.float32)
         targets = tf.one_hot(tf.cast(labels, tf.int32), candidates, 1.0 - label_smoothing + share, share)

@@ -34,7 +34,7 @@ _RATIOS = {
     "step_seconds": "seconds.steps",
     "total_seconds": "seconds.total",
 }
-"""What is compared of the grown and the full run, and where an entry of summary.json has it."""
+"""Values that are compared between the grown and the full run, and their places in an entry of summary.json."""
 _FILES = {
     "summary.json": "all results",
     "base/ grown/ full/": "the runs, each with its own summary, checkpoints and plots",
@@ -84,7 +84,7 @@ def _grown(directory: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[s
         )
         old[name] = {
             "rows": len(before),
-            "rows_changed": int(changed.sum()),  # those that differ in at least one bit
+            "rows_changed": int(changed.sum()),  # rows that differ in at least one bit
             "digest_before": digest_before,
             "digest_after": digest_after,
         }
@@ -146,7 +146,7 @@ def _run(name: str, summary: Mapping[str, Any]) -> dict[str, Any]:
         "seconds": {
             **seconds,
             "best": None if best is None or training is None else round(training * best / steps, 3),
-            # Training steps alone, without tracing and evaluations.
+            # Only training steps, without tracing and evaluations.
             "steps": None if rate is None else round(epochs * examples / rate, 3),
         },
         "metrics": summary["metrics"],
@@ -154,7 +154,7 @@ def _run(name: str, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _metrics(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Metrics of the test triples with new entities, then of all test triples: of the grown and the full run."""
+    """Metrics of the grown and the full run: on the test triples with new entities, then on all test triples."""
     found = {}
     for split, suffix in (("test_new", "_new"), ("test", "")):
         for metric in COMPARED:
@@ -226,7 +226,7 @@ class Comparison:
 
 
 def _metric(run: Mapping[str, Any], split: str, metric: str) -> float | None:
-    """A metric of a split; no test triple of the base run has new entities."""
+    """A metric on a split. No test triple of the base run has new entities."""
     if split not in run["metrics"] and split == "test_known":
         split = "test"
     elif split == "test" and "test_known" not in run["metrics"]:

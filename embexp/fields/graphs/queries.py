@@ -61,9 +61,9 @@ _MOST_ENTITIES = 1 << 24  # float32, in which labels are kept, holds every whole
 _CHUNK = 1 << 20
 _TELLING = 20  # triples; a smaller graph may have names that occur once
 _IN_ORDER = (0, 1, 2)
-"""Fields of head, relation and tail, where names were restored."""
+"""Fields of head, relation and tail in files whose names were restored."""
 _TARGET = "target"
-"""Id column of the answers."""
+"""The id column of the answers."""
 
 
 def write_queries(
@@ -243,10 +243,10 @@ def new_entity_splits(train: TrainedTriples, folder: Path, found: Mapping[str, n
 def _vocabulary(
     lines: Lines, fields: Sequence[int], trains: np.ndarray, before: Sequence[str]
 ) -> tuple[TokenVocabulary, np.ndarray]:
-    """Names of an earlier run, then others by falling frequency in the training split, then by code point.
+    """Names of an earlier run, then the others by falling frequency in the training split, then by code point.
 
     Returns:
-        The vocabulary, and the row of each code, int64; -1: it is the name of something else.
+        The vocabulary, and the row of each code, int64; -1: the code is not one of its names.
     """
     codes = np.unique(lines.fields[:, list(fields)]).tolist()
     counts = np.bincount(trains[:, list(fields)].reshape(-1), minlength=len(lines.tokens))
@@ -262,7 +262,7 @@ def _vocabulary(
 
 
 def _with_inverses(relations: TokenVocabulary, path: Path) -> TokenVocabulary:
-    """Each relation's inverse in the row after it.
+    """Puts the inverse of each relation into the row after it.
 
     Raises:
         DataError: a relation has the name of the inverse of another.
@@ -342,10 +342,10 @@ def read_lines(files: Sequence[Path], names: Names | None, progress: Progress) -
 
 
 def _normalized(lines: Lines, steps: Steps) -> Lines:
-    """The lines with names after some steps.
+    """The lines, with names normalized by some steps.
 
     Raises:
-        DataError: nothing is left of a name.
+        DataError: a name becomes empty.
     """
     if not steps:
         return lines
@@ -376,17 +376,17 @@ def fields_of(lines: Lines, columns: Sequence[Place] | None) -> tuple[int, int, 
 
 
 def _is_header(fields: np.ndarray, first: Sequence[np.ndarray]) -> bool:
-    """Whether the first lines of all files are the same, and hold what no other line of some more holds."""
+    """Whether the first lines of all files are equal, and contain values that none of the next lines contains."""
     same = all((line == first[0]).all() for line in first)
     return same and len(fields) >= _TELLING and int(np.isin(fields, first[0]).sum()) == 3 * len(first)
 
 
 def _inferred_fields(lines: Lines) -> tuple[int, int, int]:
-    """Entities are heads and tails, so those two fields share values; the third is the relation."""
+    """Infers the fields: heads and tails share values, because both are entities, and the third is the relation."""
     used = np.zeros((3, len(lines.tokens)), bool)
     for field in range(3):
         used[field, lines.fields[:, field]] = True
-    orders = [(0, 1, 2), (1, 0, 2), (0, 2, 1)]  # fields of head, relation and tail; a head comes before its tail
+    orders = [(0, 1, 2), (1, 0, 2), (0, 2, 1)]  # fields of head, relation and tail; the head comes before the tail
     shared = [int(np.count_nonzero(used[head] & used[tail])) for head, _, tail in orders]
     best = max(shared)
     if shared.count(best) > 1:
@@ -411,15 +411,15 @@ def new_entities(entities: Iterable[str], *, share: float, seed: int) -> list[st
 def _with_new_entities(
     triples: np.ndarray, tokens: Sequence[str], *, training: int, share: float, seed: int
 ) -> np.ndarray:
-    """Which triples hold something new: bool [n].
+    """Which triples contain something new: bool [n].
 
-    Beside those that are `chosen`, entities are new that no other training triple holds; and so are relations. All
-    else is thus in at least one training triple that is not touched.
+    The `chosen` entities are new, and so are entities and relations that no other training triple contains. Everything
+    else is thus in at least one training triple that stays.
 
     Args:
-        triples: integers [n, 3], codes of head, relation and tail.
-        tokens: names by code; an entity and a relation may share one.
-        training: how many of the triples train; they come first.
+        triples: codes of head, relation and tail, integers [n, 3].
+        tokens: names by code; an entity and a relation may share a code.
+        training: the number of training triples, which come first.
     """
     ends, relations = triples[:, [0, 2]], triples[:, 1]
     code_of = {tokens[code]: code for code in np.unique(ends).tolist()}
@@ -477,14 +477,14 @@ def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Example
 
 
 def _answers(number: np.ndarray, targets: np.ndarray, count: int) -> ListColumn:
-    """The answers of each of `count` distinct queries, each once, rising, by the number of each query."""
+    """The distinct answers of each of `count` distinct queries, rising, given the query number of each answer."""
     entities = int(targets.max(initial=0)) + 1
     pairs = np.unique(number * entities + targets)
     return ListColumn((pairs % entities).astype(np.int32), np.searchsorted(pairs, np.arange(count + 1) * entities))
 
 
 def _queries(sources: Sequence[Examples]) -> np.ndarray:
-    """A number for each query, int64: of source, relation, and whether a head is predicted, as an inverse shows too."""
+    """A number for each query, int64, from source, relation, and whether it predicts a head."""
     columns = []
     for each in sources:
         head = head_predictions(np.arange(each.count))

@@ -99,6 +99,6 @@ class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         if not self._reciprocal:
             dense = tf.fill([tf.size(source), 1], float(inverse))
         elif inverse:
-            # A relation's row is even and its inverse's the next; the inverse of an inverse is the relation.
+            # A relation has an even row, and its inverse the next row. The inverse of an inverse is the relation.
             relation = tf.bitwise.bitwise_xor(relation, tf.constant(1, tf.int64))
         return self._predict(Batch({SOURCE: source, RELATION: relation, CANDIDATES: candidates}, {}, dense, None))

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _FEW_TRIPLES, _N3_OF_FEW, _N3_OF_MANY = 5, 0.1, 0.05
-"""Triples per entity, and the weight of N3 below and from there on."""
+"""A number of triples per entity, and the weights of N3 below it and from it on."""
 
 
 class KnowledgeGraph(DenseModel):
@@ -328,7 +328,7 @@ class Triples(Source):
 
 
 def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
-    """A task other than ranking, and entities and relations, by what each column holds, in the same table."""
+    """Errors for another task than ranking, for renamed columns, and for a table of both entities and relations."""
 
     def renamed(name: str) -> Iterator[Fault]:
         column = spec.features[name].column

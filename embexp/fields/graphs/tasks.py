@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 _LONG_HOURS = 3.0
 _SECONDS = {False: 1.2e-10, True: 1.2e-9}
-"""Of a step, for each query, entity and dimension, on two cores: 6 operations of matrix products at 50 GFLOPS; of
-distances ten times as much, as nothing multiplies matrices. Only an order of magnitude, for a warning."""
+"""Seconds of a step per query, entity and dimension on two cores: 6 operations of matrix products at 50 GFLOPS.
+Distances take ten times as long, because they don't multiply matrices. This is only an order of magnitude for a
+warning."""
 
 
 def evaluation_batch(entities: int, most: int) -> int:

@@ -233,7 +233,7 @@ def files_of(path: Path) -> GraphFiles:
 
 
 def _checked(files: GraphFiles) -> GraphFiles:
-    """The files, of which all say which field is the relation, or none.
+    """The files, if all of them tell which field is the relation, or none does.
 
     Raises:
         ConfigError: they differ.
@@ -259,7 +259,7 @@ def names_of(path: Path) -> Names | None:
 
 
 def _suffixes(stem: str) -> Sequence[str]:
-    """Those that a file may have; OpenKE's have two."""
+    """The suffixes of a file name; those of OpenKE have two."""
     return _SUFFIXES[:2] if stem.endswith(NUMBERED) else _SUFFIXES
 
 
@@ -270,7 +270,7 @@ def _there(folder: Path, stem: str) -> list[Path]:
 
 
 def _files(folder: Path, stems: Sequence[str]) -> tuple[Path, ...]:
-    """The one file of each stem; raises ConfigError with all faults."""
+    """The only file of each stem. Raises a ConfigError with all faults."""
     there = {stem: _there(folder, stem) for stem in stems}
     faults = []
     for stem, found in there.items():
@@ -294,9 +294,9 @@ class _Form:
     """How a file of triples is written.
 
     Attributes:
-        delimiter: between fields, which may be quoted; "": tabs, without quotes; None: it is N-Triples.
-        header: which fields the header line names head, relation and tail; None: there is none.
-        width: fields of a line.
+        delimiter: delimiter of fields, which may be quoted; "": tabs, without quotes; None: the file is N-Triples.
+        header: the fields that the header line names head, relation and tail; None: there is no such line.
+        width: number of fields in a line.
     """
 
     delimiter: str | None
@@ -305,15 +305,15 @@ class _Form:
 
     @property
     def ordered(self) -> bool:
-        """Whether the form says which field is the head, the relation and the tail."""
+        """Whether the form tells which field is the head, the relation and the tail."""
         return self.delimiter is None or self.header is not None
 
 
 def _form_of(path: Path) -> _Form:
-    """Its form, by its name and its first line.
+    """The form of a file, by its name and its first line.
 
     Raises:
-        DataError: it can't be read.
+        DataError: the file can't be read.
     """
     form = compressed.form_of(path)
     lines = (text for _, text, _ in table_files.text_lines(path))
@@ -344,7 +344,7 @@ def is_ordered(path: Path) -> bool:
 
 
 def _header(fields: Sequence[str]) -> tuple[int, int, int] | None:
-    """The places of head, relation and tail, if a line names one of each."""
+    """The places of head, relation and tail, if the line names each of them once."""
     names = [field.strip().casefold().lstrip(":") for field in fields]
     places = [[place for place, name in enumerate(names) if name in known] for known in (_HEADS, _RELATIONS, _TAILS)]
     if not all(len(found) == 1 for found in places):
@@ -386,7 +386,7 @@ def lines_of(path: Path, names: Names | None = None) -> Iterator[tuple[list[str]
 
 
 def _rows(path: Path, form: _Form) -> Iterator[tuple[str, list[str], int]]:
-    """Where each line is, for messages, its fields and its bytes."""
+    """For each line: its place, for messages, its fields, and its bytes."""
     if not form.delimiter:
         for number, text, size in table_files.text_lines(path):
             yield f"{path}, line {number}", text.split("\t"), size

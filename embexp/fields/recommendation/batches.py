@@ -103,7 +103,7 @@ class Items:
         def add(step: Any, batch: Any) -> Any:
             numbers = self._number.at(batch.ids[self._item])
             compared = self._items(step, batch.ids[self._user], numbers)
-            # A history that has the item itself would tell it.
+            # A history with the item itself would reveal it.
             histories = {name: _without(batch.ids[name], batch.ids[self._item]) for name in self._histories}
             batch = batch._replace(ids={**batch.ids, **histories})
             if share is not None:
@@ -131,7 +131,7 @@ class Items:
         return numbers
 
     def _of_share(self, items: Any, batch: Any, share: slice) -> Any:
-        """The items of some interactions of a batch, and what these are compared with: also the batch's other items."""
+        """The items of some interactions, and what they are compared with, including the batch's other items."""
         if self._loss.whole_catalogue:
             return items
         others = items[batch:]
@@ -142,29 +142,29 @@ class Items:
         return tf.concat([items[:batch][share], others], 0)
 
     def _shared(self, step: Any, count: int) -> Any:
-        """Negatives of the whole batch, int32 [count]."""
+        """Draws the negatives of the whole batch, int32 [count]."""
         assert self._below is not None  # they are drawn
         drawn = tf.searchsorted(self._below.all(), self._uniform(step, [count]), side="right")
-        return tf.minimum(drawn, self._size - 1)  # the sum of the shares may be less than 1 by rounding
+        return tf.minimum(drawn, self._size - 1)  # by rounding, the shares may sum to less than 1
 
     def _uniform(self, step: Any, shape: Any) -> Any:
-        """Random numbers of a step from [0, 1), float64."""
+        """The random numbers of a step in [0, 1), float64."""
         return tf.random.stateless_uniform(shape, negatives_seed(self._seed, step), dtype=tf.float64)
 
     def _drawn(self, step: Any, users: Any, numbers: Any, count: int) -> Any:
-        """Negatives, int32 [B, count]."""
+        """Draws negatives, int32 [B, count]."""
         uniform = self._uniform(step, [tf.size(numbers), count])
         if self._unseen is not None:
             return self._unseen.item(users[:, None], uniform)
-        drawn = tf.cast(uniform * (self._size - 1), tf.int32)  # one fewer, and those from the item on moved up by one
+        drawn = tf.cast(uniform * (self._size - 1), tf.int32)  # one fewer, and those from the item on move up by one
         return drawn + tf.cast(drawn >= numbers[:, None], tf.int32)
 
 
 class _Unseen:
-    """The items that users have not seen, by their place among these.
+    """Finds an item that a user has not seen by its place among these items.
 
-    Of the items s[0] < s[1] < … that a user has seen, s[i] - i unseen ones are less than s[i]. So the unseen item at
-    place r is r + (the number of i with s[i] - i <= r), which a search in sorted numbers finds.
+    If a user has seen the items s[0] < s[1] < …, then s[i] - i unseen items are less than s[i]. So the unseen item at
+    place r is r + (the number of i with s[i] - i <= r). A search in sorted numbers finds it.
     """
 
     def __init__(self, seen: Any, size: int) -> None:
@@ -177,20 +177,20 @@ class _Unseen:
         self._counts = SharedArray(size - lengths)
 
     def item(self, users: Any, uniform: Any) -> Any:
-        """Items, int32 [B, k], for users [B, 1] and numbers from [0, 1), float64 [B, k]."""
+        """The items, int32 [B, k], for users [B, 1] and numbers in [0, 1), float64 [B, k]."""
         users = tf.cast(users, tf.int64)
         place = tf.cast(uniform * tf.cast(self._counts.at(users), tf.float64), tf.int64)
         keys = users * (self._size + 1) + place
         smaller = tf.searchsorted(self._keys.all(), tf.reshape(keys, [-1]), side="right", out_type=tf.int64)
         item = place + tf.reshape(smaller, tf.shape(keys)) - self._starts.at(users)
-        return tf.cast(tf.minimum(item, self._size - 1), tf.int32)  # who has seen everything gets a seen one
+        return tf.cast(tf.minimum(item, self._size - 1), tf.int32)  # a user who has seen everything gets a seen item
 
 
 def _without(several: Any, own: Any) -> Any:
-    """Ragged ids [B, None] without those that are the example's own, [B]."""
+    """Ragged ids [B, None] without each example's own id, [B]."""
     others = several.values != tf.cast(tf.gather(own, several.value_rowids()), several.values.dtype)
     kept = tf.ragged.boolean_mask(several, several.with_values(others))
-    # The number of examples, which the mask loses and a TPU must know.
+    # The mask loses the number of examples, which a TPU must know.
     return tf.RaggedTensor.from_row_splits(
         kept.values, tf.ensure_shape(kept.row_splits, several.row_splits.shape), validate=False
     )

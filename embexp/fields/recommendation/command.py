@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _warn_of_histories(histories: Mapping[str, Sequence[str]], unknown: Mapping[str, int]) -> None:
-    """Warns of items that the run does not know, and of users who have no others."""
+    """Warns about unknown items, and about users who only have unknown items."""
     from embexp.specs.base import summarize_names
 
     if unknown:
@@ -113,7 +113,7 @@ def _users(file: Path) -> list[str]:
     """The lines of a file.
 
     Raises:
-        CommandLineError: it can't be read, or has no line.
+        CommandLineError: the file can't be read, or is empty.
     """
     try:
         users = [line for line in file.read_text("utf-8").splitlines() if line]

@@ -180,7 +180,7 @@ def interactions(
 
 
 def _contains(lists: ListColumn, place: np.ndarray, what: np.ndarray, size: int) -> np.ndarray:
-    """Whether item `what` is in the list at `place`, for each pair."""
+    """For each pair, whether the item `what` is in the list at `place`."""
     listed = np.repeat(np.arange(len(lists.splits) - 1), np.diff(lists.splits)) * size + lists.values
     return np.isin(place * size + what, listed) & (what >= 0)
 

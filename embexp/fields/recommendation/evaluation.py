@@ -185,7 +185,7 @@ def first_hit(lists: Lists) -> np.ndarray:
 
 
 _USERS_TO_CHOOSE = 2_000
-"""Users of the validation split by which a penalty is chosen."""
+"""Number of users of the validation split that choose a penalty."""
 
 
 class ListEvaluator(Evaluator):
@@ -244,7 +244,7 @@ class ListEvaluator(Evaluator):
         """Prepares the evaluation of some users.
 
         Args:
-            columns: what is read of the held-out examples.
+            columns: the columns that are read from the held-out examples.
         """
 
         def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
@@ -314,11 +314,11 @@ class ListEvaluator(Evaluator):
     def _vectors(
         self, runtime: Predictor, columns: Columns, examples: Examples, rows: np.ndarray, progress: Progress
     ) -> Iterator[np.ndarray]:
-        """Vectors of the user and the item of some examples, float32 [n, 2, d], batch by batch."""
+        """The vectors of the user and the item of some examples, float32 [n, 2, d], batch by batch."""
         reporting = Reporting(runtime, len(rows), "computing vectors", progress)
         left = len(rows)
         for _, vectors in reporting.predict(self.batches(columns, examples, rows)):
-            yield vectors[:left]  # the last batch may be filled up
+            yield vectors[:left]  # the last batch may be padded
             left -= len(vectors)
 
     def warnings(self, data: Data, final: Splits, baselines: Mapping[str, Splits]) -> list[str]:
@@ -418,7 +418,7 @@ class ListEvaluator(Evaluator):
 
 
 def _reported(lister: ranking.Lister, users: int, stage: str, progress: Progress) -> ranking.Lister:
-    """The same lists; reports which share of the users has got theirs."""
+    """The same lists; reports the share of users that have theirs."""
 
     def found(start: int, stop: int, *more: Any) -> ranking.Listed:
         progress(stage, start / max(1, users))

@@ -116,7 +116,7 @@ def _evaluator(run: Run) -> ListEvaluator:
 
 
 _QUERIES = 2_000
-"""Users whose vectors tune and measure an index."""
+"""Number of users whose vectors tune and measure an index."""
 
 
 def write_sides(run: Run, directory: Path, out: Path, progress: Progress) -> Written:

@@ -112,7 +112,7 @@ def item_knn(train: scipy.sparse.csr_matrix, shrinkage: float) -> scipy.sparse.c
 
 
 def _largest(values: np.ndarray, items: np.ndarray) -> np.ndarray:
-    """Where the `NEIGHBOURS` largest values above 0 are; of equal ones those of the lowest items."""
+    """The places of the `NEIGHBOURS` largest values above 0. Among equal values, the lowest items count."""
     least = 0.0 if len(values) <= NEIGHBOURS else np.partition(values, -NEIGHBOURS)[-NEIGHBOURS]
     above = np.flatnonzero(values > max(least, 0.0))
     if least <= 0:

@@ -68,7 +68,7 @@ def _tower(activations: Activations, features: Sequence[str], model: TwoTower, *
 
 
 def _scored(model: MatrixFactorization | TwoTower, user: Any, item: Any, activations: Activations) -> list[Any]:
-    """Vectors whose products are the scores: of length 1, by temperature, and with biases, as the model says."""
+    """Vectors whose products are the scores, normalized, divided by the temperature and with biases if configured."""
     if model.normalize:
         user = keras.layers.UnitNormalization(axis=-1, name="user.unit")(user)
         item = keras.layers.UnitNormalization(axis=-1, name="item.unit")(item)
@@ -76,7 +76,7 @@ def _scored(model: MatrixFactorization | TwoTower, user: Any, item: Any, activat
         user = user / model.temperature
     biases = [activations[name] for name in model.item_biases]
     if not biases:
-        # Layers with names of their own, so that a model may return an input as it is.
+        # Layers with their own names, so that a model may return an input unchanged.
         return [user, item]
     bias = reduce(keras.ops.add, biases)
     return [
@@ -154,7 +154,7 @@ def over_drawn(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q
 
 
 def _of_drawn(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Scores of the items of the interactions, [B], and of the drawn ones, [B, n], very low of the item itself."""
+    """Scores of the items of the interactions, [B], and of the drawn ones, [B, n]: very low for the item itself."""
     users, items = vectors
     batch = tf.shape(users)[0]
     positives = tf.reduce_sum(users * items[:batch], 1)

@@ -32,7 +32,7 @@ from embexp.training.loop import Replay
 from embexp.training.ranking import Lister
 
 _USERS_TO_CHOOSE = 2_000
-"""Users of the validation split by which the penalties of vectors of users are chosen."""
+"""Number of users of the validation split that choose the penalties for vectors of users."""
 _PARTS = {
     "new_items": "new items, for known users",
     "new_items_among_all": "new items among all, for known users",
@@ -59,7 +59,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
     """Runs base without what is new, and measures how that is served; see `experiment.run_study`."""
     described = {"name": spec.name, "task": str(spec.task), "study": spec.study.kind}
     base_spec = spec.study.runs(spec, directory)[BASE]
-    data, content = read_data(base_spec, observer.progress), None  # what is wrong with them is said before the training
+    data, content = read_data(base_spec, observer.progress), None  # errors in them come before the training
     if (path := getattr(spec.study, "content", None)) is not None:
         assert data.candidates.new is not None  # the study draws some
         tokens = data.vocabularies[spec.features[spec.recommendation.item].table].tokens()
@@ -104,7 +104,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
 
 @dataclass(frozen=True)
 class _Measure:
-    """Measures lists: of users who have relevant items, by `recommendation.cutoffs`."""
+    """Measures the lists of users who have relevant items, at `recommendation.cutoffs`."""
 
     cutoffs: tuple[int, ...]
     seed: int
@@ -128,7 +128,7 @@ class _Measure:
 
     @property
     def first(self) -> str:
-        """The metric by which penalties are chosen."""
+        """The metric that chooses penalties."""
         return f"ndcg_at_{self.cutoffs[0]}"
 
 
@@ -141,7 +141,7 @@ def _items(
     found: dict[str, Any],
     out: Path,
 ) -> None:
-    """Adds how new items are ranked for the known users who have some."""
+    """Adds the metrics of new items for the known users who have some of them."""
     assert data.candidates.new is not None
     assert isinstance(model, Recommender)
     known, new = _interactions(data), data.candidates.new.items[content.new]
@@ -204,7 +204,7 @@ def _items(
 
 
 def _users(vectors: Vectors, data: Data, measure: _Measure, found: dict[str, Any], out: Path) -> None:
-    """Adds how the known items are ranked for new users, of whom only the items before the test split are known."""
+    """Adds the metrics of known items for new users, who are known only by their items before the test split."""
     known, examples, new = _interactions(data), data.scan.examples, data.candidates.new
     assert new is not None
     held = _with_items(known.held_out(examples, new.asked, examples, [new.given]))
@@ -246,13 +246,13 @@ def _users(vectors: Vectors, data: Data, measure: _Measure, found: dict[str, Any
 
 
 def _listed(measure: _Measure, of_users: np.ndarray, vectors: Vectors, held: HeldOut) -> Any:
-    """The metrics of lists by vectors of users."""
+    """The metrics of the lists that vectors of users give."""
     scores = ranking.products(of_users, vectors.of_items)
     return measure(ranking.listed_by(scores), len(vectors.items), held.relevant, held.unknown, held.seen)
 
 
 def _with_items(held: HeldOut) -> HeldOut:
-    """Only the users who have something before the test split."""
+    """The users who have an item before the test split."""
     chosen = np.flatnonzero(np.diff(held.seen.splits))
     relevant, seen = _taken(held.relevant, chosen), _taken(held.seen, chosen)
     return HeldOut(held.users[chosen], held.examples[chosen], relevant, held.unknown[chosen], seen, held.skipped)

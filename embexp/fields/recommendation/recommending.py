@@ -252,7 +252,7 @@ def folded_in(items: np.ndarray, lists: ListColumn, unobserved: float, penalty: 
 
 
 _LEAST = 2
-"""Items with content from which a map can be fitted."""
+"""The least number of items with content to fit a map."""
 
 
 @dataclass(frozen=True)
@@ -442,13 +442,13 @@ def vectors_of_new_users(
 
 
 def _folded_in(items: np.ndarray, lists: ListColumn, model: Recommender, user: np.ndarray) -> np.ndarray:
-    """Vectors of users by least squares over those of items, see `folded_in`.
+    """Vectors of users by least squares over the vectors of items; see `folded_in`.
 
-    Where scores are cosines and biases, the cosines are fitted, and a vector gets the length of all users' vectors,
-    which the temperature decides. So biases count as much as they do in training.
+    If scores are cosines plus biases, the cosines are fitted. The vector then gets the length of all users' vectors,
+    which the temperature decides. So biases count as much as in training.
 
     Args:
-        user: the vector of any user.
+        user: vector of any user.
     """
     width = items.shape[1] - (model.normalize and bool(model.item_biases))
     folded = folded_in(items[:, :width], lists, UNOBSERVED[1], PENALTIES[1])
@@ -459,7 +459,7 @@ def _folded_in(items: np.ndarray, lists: ListColumn, model: Recommender, user: n
 
 
 def _examples(data: Data, lists: ListColumn) -> Examples:
-    """An example for each list of items: one of the training split, whose user is unknown and has these items."""
+    """An example for each list of items: a training example whose user is unknown and has these items."""
     interactions, examples = data.candidates.interactions, data.scan.examples
     assert interactions is not None
     users = len(lists.splits) - 1
@@ -470,7 +470,7 @@ def _examples(data: Data, lists: ListColumn) -> Examples:
         name: ListColumn(column.values[:0], np.zeros(users + 1, np.int64)) for name, column in examples.lists.items()
     }
     of_items = ListColumn(interactions.catalogue.rows[lists.values].astype(np.int32), lists.splits)
-    histories: dict[str, Any] = dict.fromkeys(examples.histories, of_items)  # by the example, and not by its user
+    histories: dict[str, Any] = dict.fromkeys(examples.histories, of_items)  # by example, and not by user
     return replace(
         examples,
         count=users,

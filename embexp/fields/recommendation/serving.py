@@ -22,9 +22,9 @@ from embexp.runs.serving import (
 )
 
 _MORE = 128
-"""Items beyond the first k whose scores are computed again in float64.
+"""Number of items after the first k whose scores are computed again in float64.
 
-A matrix product in float32, or with the shorter numbers of a GPU, moves an item by a few places at most.
+A matrix product in float32, or in a GPU's shorter formats, moves an item by at most a few places.
 """
 
 
@@ -86,17 +86,17 @@ class BestItems(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return self._best(self._places(user), k, exclude, tf.zeros([0, 2], tf.int64))
 
     def _best(self, place: Any, k: Any, exclude: Any, hidden: Any) -> dict[str, Any]:
-        """Items and scores [B, k], the best first, of equal ones by rising number; "" or -1, and -inf, at the end.
+        """Items and scores [B, k], best first, equal scores by rising number; at the end "" or -1, and -inf.
 
         Args:
-            place: of each user, [B].
-            k: int32, a scalar, or [B]: then lists are as long as the longest.
+            place: place of each user, [B].
+            k: int32, a scalar or [B]. With [B], all lists have the length of the longest.
             hidden: pairs of a place in the batch and the number of an item, int64 [n, 2].
         """
         count = tf.shape(place)[0]
         each = lengths(k, count)
         number = _found(self._number, self._items.find(exclude))
-        number = tf.broadcast_to(number, [count, tf.shape(number)[1]])  # one row is for all users
+        number = tf.broadcast_to(number, [count, tf.shape(number)[1]])  # all users share one row
         at = tf.where(number >= 0)
         others = tf.stack([at[:, 0], tf.cast(tf.gather_nd(number, at), tf.int64)], axis=1)
         hidden = tf.concat([hidden, others], 0)
@@ -107,7 +107,7 @@ class BestItems(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         size = tf.shape(items)[0]
         k = longest(each, size)
         rough, candidates = tf.math.top_k(scores, tf.minimum(k + _MORE, size))
-        order = tf.argsort(candidates, axis=1)  # of equal scores, `top_k` takes the first
+        order = tf.argsort(candidates, axis=1)  # among equal scores, `top_k` takes the first
         rough, candidates = (tf.gather(each, order, batch_dims=1) for each in (rough, candidates))
         products = tf.cast(users, tf.float64)[:, None] * tf.cast(tf.gather(items, candidates), tf.float64)
         exact = tf.cast(tf.reduce_sum(products, 2), tf.float32)
@@ -118,7 +118,7 @@ class BestItems(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return {"items": tf.where(tf.math.is_inf(best), self._nothing, names), "scores": best}
 
     def _places(self, user: Any) -> Any:
-        """The place of each user among the vectors. Unknown users are an InvalidArgumentError of the running graph."""
+        """The place of each user among the vectors. For an unknown user, the graph raises an InvalidArgumentError."""
         place = _found(self._place, self._users.find(user))
         unknown = tf.boolean_mask(user, place < 0)
         message = "users that are not in the run's training split, so that it has learned nothing of them:"
@@ -133,14 +133,14 @@ def _kept(values: np.ndarray, dtype: Any, name: str) -> Any:
 
 
 def _numbers(rows: np.ndarray, size: int) -> np.ndarray:
-    """The place of each row of a vocabulary among some of them, -1 for others: int32 [size]."""
+    """The place of each row of a vocabulary among some rows, or -1: int32 [size]."""
     found = np.full(size, -1, np.int32)
     found[rows] = np.arange(len(rows))
     return found
 
 
 def _found(numbers: Any, rows: Any) -> Any:
-    """The numbers of rows, -1 for those that no row has."""
+    """The numbers of rows, or -1 if no row has it."""
     numbers = numbers.read_value()
     size = tf.shape(numbers, tf.int64)[0]
     known = (rows >= 0) & (rows < size)
@@ -170,6 +170,6 @@ def model(pieces: Pieces) -> ListModel:
 
 
 def _scores(logits: Any) -> dict[str, Any]:
-    # In double precision, as `embexp predict` computes it.
+    # In double precision, as in `embexp predict`.
     user, item = (tf.cast(logits[:, side], tf.float64) for side in (0, 1))
     return {"predictions": tf.cast(tf.reduce_sum(user * item, 1), tf.float32)}

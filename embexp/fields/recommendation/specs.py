@@ -309,7 +309,7 @@ def _own_rows(spec: RunSpec, name: str) -> Iterator[Fault]:
 
 
 def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
-    """A column of features of both sides: the items of a batch are not those of its users."""
+    """Errors for a column with features of both sides, because a batch compares users with the items of others."""
     if not isinstance(spec.model, Recommender):
         return
     items = {spec.ids_of(name) for name in spec.model.item_side if name in spec.features}

@@ -17,7 +17,7 @@ from embexp.specs.tasks import Labels
 
 _MANY_TEXTS = 20_000
 _DELIMITERS = {"text": "\t", "csv": ",", "parquet": ",", "jsonl": ","}
-"""What `data=text` takes without `data.delimiter`, by the kind of the sample."""
+"""The delimiters that `data=text` accepts without `data.delimiter`, by the kind of the sample."""
 
 
 def lines(experiment: Experiment) -> list[str] | None:

@@ -22,7 +22,7 @@ from embexp.training import models
 from embexp.training.models import Head
 
 _TRIED = 16
-"""Texts on which the bits of both ways are compared."""
+"""Number of texts on which the bits of both ways are compared."""
 
 
 def bag_of_words(model: BagOfWords, activations: Mapping[str, Any], head: Head) -> Any:
@@ -150,7 +150,7 @@ def maxima_over_windows(words: Any, lengths: Any, kernel: Any, *, training: bool
 def _convolved(words: Any, lengths: Any, kernel: Any) -> Any:
     """Feature maps, [B, L + width - 1, maps]: -inf where a window has no word.
 
-    Window i covers words i - width + 1 to i, so the last one with a word is number length + width - 2.
+    Window i covers words i - width + 1 to i, so the last window with a word is number length + width - 2.
     """
     edge = kernel.shape[0] - 1
     maps = tf.nn.conv1d(tf.pad(words, [[0, 0], [edge, edge], [0, 0]]), kernel, 1, "VALID")
@@ -162,7 +162,7 @@ def _convolved(words: Any, lengths: Any, kernel: Any) -> Any:
 @tf.custom_gradient  # type: ignore[untyped-decorator]
 def _by_sparse_products(words: Any, lengths: Any, kernel: Any) -> Any:
     maps = _convolved(words, lengths, kernel)
-    # A text without words has none: a window that ends before it.
+    # A text without words has no window with a word, so take one that ends before it.
     positions = tf.where(lengths[:, None] > 0, tf.argmax(maps, axis=1, output_type=tf.int32), -1)
 
     def gradient(upstream: Any) -> Any:
@@ -173,12 +173,12 @@ def _by_sparse_products(words: Any, lengths: Any, kernel: Any) -> Any:
 
 
 def _gradients(words: Any, kernel: Any, positions: Any, upstream: Any) -> tuple[Any, Any]:
-    """Products with a sparse matrix [B·L, maps·width], which has the upstream gradient where a word met a tap."""
+    """Products with a sparse matrix [B·L, maps·width], which has the upstream gradient where a word meets a tap."""
     width, dim, maps = kernel.shape
     batch, longest, _ = tf.unstack(tf.shape(words))
-    taken = tf.where(tf.not_equal(upstream, 0.0))  # dropout and ReLU leave less than half: texts and maps, in order
+    taken = tf.where(tf.not_equal(upstream, 0.0))  # texts and maps in order; dropout and ReLU leave less than half
     of_text, of_map = (tf.cast(each[:, None], tf.int32) for each in tf.unstack(taken, axis=1))
-    at = tf.gather_nd(positions, taken)[:, None] + tf.range(1 - width, 1)  # the word that each tap met
+    at = tf.gather_nd(positions, taken)[:, None] + tf.range(1 - width, 1)  # the word that each tap meets
     values = tf.where((at >= 0) & (at < longest), tf.gather_nd(upstream, taken)[:, None], 0.0)
     rows = of_text * longest + tf.clip_by_value(at, 0, longest - 1)
     indices = tf.reshape(tf.stack([rows, of_map * width + tf.range(width)], axis=2), [-1, 2])
@@ -195,7 +195,7 @@ def _gradients(words: Any, kernel: Any, positions: Any, upstream: Any) -> tuple[
 
 
 def _summand(kernel: Any) -> str:
-    """Name of the operation that has a gradient by words.
+    """The name of the operation that has the gradient of words.
 
     TensorFlow sums the gradients of several widths in the order of their operations' names.
     """
@@ -204,7 +204,7 @@ def _summand(kernel: Any) -> str:
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]
 def _by_library(words: Any, lengths: Any, kernel: Any) -> Any:
-    """The same by `native_code/windows.cc`, which has a text's maps in the nearest cache, and none for its padding."""
+    """The same with `native_code/windows.cc`, which keeps a text's maps in the nearest cache and skips padding."""
     library = native.library("windows")
     found, positions = library.embexp_windows(words, lengths, kernel)
 
@@ -217,10 +217,10 @@ def _by_library(words: Any, lengths: Any, kernel: Any) -> Any:
 
 @functools.cache
 def _same_bits(longest: int, width: int, dim: int, maps: int) -> bool:
-    """They are where TensorFlow's convolutions are chains of fused multiply-adds in rising order, as oneDNN's are."""
+    """Whether both ways give the same bits: if convolutions are fused multiply-adds in order, as in oneDNN."""
     random = np.random.default_rng(0)
     lengths = random.integers(0, longest + 1, _TRIED).astype(np.int32)
-    # Few different words, so that windows tie.
+    # There are few different words, so that windows tie.
     words = random.standard_normal((8, dim)).astype(np.float32)[random.integers(0, 8, (_TRIED, longest))]
     words[np.arange(longest) >= lengths[:, None]] = 0
     kernel, upstream = (
@@ -234,9 +234,9 @@ def _same_bits(longest: int, width: int, dim: int, maps: int) -> bool:
 
 
 _NO_WORD = r"[^\p{L}\p{N}_]+"
-"""What Python's `\\W` is, in the words of RE2."""
+"""Python's `\\W` in the syntax of RE2."""
 _BLANK = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"
-"""What Python's `\\s+` is."""
+"""Python's `\\s+` in the syntax of RE2."""
 _MARK = r"([^\p{L}\p{N}_ ])"
 
 

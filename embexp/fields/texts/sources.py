@@ -46,7 +46,7 @@ from embexp.system.parallel import Progress
 PAIR = ("center", "context")
 """The id columns of pairs of words."""
 _DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", "power", "draws", "seed"}
-"""The settings of which the pairs are a function, with the texts."""
+"""The settings that determine the pairs, together with the texts."""
 _TEXTS, _CHARACTERS = 4096, 1 << 23
 VOCABULARY = "vocabulary"
 """Stem of the file, in the folder, with what the ids stand for."""
@@ -160,7 +160,7 @@ class TextSource(TokenSource):
         return found[0] if len(found) == 1 else self.with_splits(digests.of_json(found))
 
     def _corpora(self, label: str | None) -> list[Corpus]:
-        """The texts of train, or all, and those of validation and test, as far as files are given for them."""
+        """The texts of the training split, or all texts, and those of validation and test if they have files."""
         data = self.data
         corpus = replace(corpus_of(data, label), max_length=data.max_length, ngrams=data.ngrams)
         if self.other is not None:
@@ -273,7 +273,7 @@ def _portions(texts: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def _numbers(texts: Sequence[Document], numbers: dict[str, int]) -> np.ndarray:
-    """float64 [n]: the number of each text's class."""
+    """The number of each text's class, float64 [n]."""
     for text in texts:
         if text.label not in numbers:
             raise DataError(
@@ -315,13 +315,13 @@ class Pairs:
         yield from parallel.in_order(made, words)
 
     def _words(self) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
-        """Rows of words in their order, the number of the text of each, and the fraction that is done."""
+        """The rows of words in order, the number of each word's text, and the finished fraction of the work."""
         rows: list[int] = []
         texts: list[int] = []
         done = 0.0
         for number, text in enumerate(self._corpus.texts()):
             found = [row for word in self._corpus.words(text) if (row := self._rows.get(word)) is not None]
-            # A long text, such as a book in one file, is cut, so that memory stays bounded.
+            # A long text, such as a book in one file, is split, so that memory stays bounded.
             for start in range(0, len(found), _CHUNK):
                 part = found[start : start + _CHUNK]
                 if len(rows) + len(part) > _CHUNK:
@@ -373,7 +373,7 @@ def vocabulary_of(
         vocabulary, _ = from_counts(words, numbers, rules)
     else:
         found, _ = grown(earlier, words, numbers, rules)
-        assert isinstance(found, TokenVocabulary)  # as the earlier one is
+        assert isinstance(found, TokenVocabulary)  # because the earlier one is
         vocabulary = found
     if vocabulary.size < 2:
         raise DataError(

@@ -79,7 +79,7 @@ _NO_UTF8 = f"found bytes that are not UTF-8, expected text in UTF-8{_REMEDY}"
 _PASSED_OVER = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
 _Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _PATTERNS = {Words.LONG: r"\b\w\w+\b", Words.ALL: r"\w+", Words.PUNCTUATION: r"\w+|[^\w\s]"}
-"""That of long words is scikit-learn's default `token_pattern` (`CountVectorizer`)."""
+"""Patterns of words. The one of long words is scikit-learn's default `token_pattern` (`CountVectorizer`)."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Corpus:
                     yield from self._from_lines(self.path)
 
     def _from_lines(self, path: Path) -> Iterator[Document]:
-        """A text per line, behind its class and a delimiter."""
+        """Reads one text per line, after its class and a delimiter."""
         size, read, delimiter = path.stat().st_size, 0, self.delimiter or "\t"
         name = {"\t": "tab", " ": "blank", WHITESPACE: "blank"}.get(delimiter, repr(delimiter))
         classed = self.label is not None or self._begins_with_classes(path, delimiter)
@@ -227,7 +227,7 @@ class Corpus:
             label, found, text = _parted(content, delimiter)
             done = min(1.0, read / size)
             if self.label is None:
-                # What stands before a delimiter is a label, no part of the text.
+                # The part before the delimiter is a label, and does not belong to the text.
                 yield Document(text if found and classed else content, None, path, place, done)
                 continue
             if not found:
@@ -235,14 +235,14 @@ class Corpus:
             yield Document(text, _named(label, place), path, place, done)
 
     def _begins_with_classes(self, path: Path, delimiter: str) -> bool:
-        """Whether a file whose labels are not read has some: a blank may also stand between the words of a text."""
+        """Whether a file has labels that are not read. A blank may also separate the words of a text."""
         if delimiter == "\t":
             return True
         lines = (line.rstrip("\r\n") for _, line in itertools.islice(_lines(path, self.encoding), HEAD_LINES))
         return all(_parted(line, delimiter)[0].strip() in self.classes for line in lines if line.strip())
 
     def _check_columns(self, path: Path) -> None:
-        """Raises ConfigError if a file is empty, or a file of columns lacks one of text."""
+        """Raises a ConfigError if a file is empty, or a file of columns has no text column."""
         if fault := fault_of(path):
             raise unreadable(path, fault)
         if path.stat().st_size == 0:
@@ -280,7 +280,7 @@ class Document:
 
 
 def _from_library(*, labelled: bool) -> Iterator[Document]:
-    """The documentation in the standard library; its parts are the classes."""
+    """Reads the documentation in the standard library, whose parts are the classes."""
     file = Path(_STANDARD_LIBRARY)
     texts: Sequence[tuple[str | None, str]] = (
         _library_labelled() if labelled else [(None, text) for text in _library_unlabelled()]
@@ -290,7 +290,7 @@ def _from_library(*, labelled: bool) -> Iterator[Document]:
 
 
 def _from_folders(files: Sequence[Path], encoding: str, *, labelled: bool) -> Iterator[Document]:
-    """A text per file; the folder of each is its class."""
+    """Reads one text per file. The folder of a file is its class."""
     for number, file in enumerate(files, 1):
         text = _decoded(whole(file), str(file), encoding)
         label = file.parent.name if labelled else None
@@ -298,10 +298,10 @@ def _from_folders(files: Sequence[Path], encoding: str, *, labelled: bool) -> It
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
-    """Number and text of each line.
+    """The number and the text of each line.
 
     Raises:
-        DataError: it can't be read, or is not in the encoding.
+        DataError: the file can't be read, or is not in the encoding.
     """
     if encoding == UTF8:
         for number, line in enumerate(lines_of(path), 1):
@@ -322,7 +322,7 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
 
 
 def _parted(line: str, delimiter: str) -> tuple[str, bool, str]:
-    """What stands before the first delimiter, whether there is one, and what stands behind it."""
+    """The part before the first delimiter, whether there is a delimiter, and the part after it."""
     if delimiter == WHITESPACE:
         label, *rest = line.split(None, 1) or [""]
         return label, bool(rest), "".join(rest)
@@ -331,7 +331,7 @@ def _parted(line: str, delimiter: str) -> tuple[str, bool, str]:
 
 
 def _from_csv(path: Path, dialect: Dialect, text: str, label: str | None) -> Iterator[Document]:
-    """Columns of a CSV file with a header line: of the texts and, unless it is None, of the classes."""
+    """The columns of a CSV file with a header line: texts and, if given, classes."""
     rows = records_of(path, dialect)
     size, read = path.stat().st_size, 0
     try:
@@ -351,7 +351,7 @@ def _from_csv(path: Path, dialect: Dialect, text: str, label: str | None) -> Ite
 
 
 def _typed(path: Path, wanted: Sequence[Wanted]) -> ArrowTable:
-    """A Parquet file, or one of JSON Lines."""
+    """Reads a file of Parquet or JSON Lines."""
     from embexp.data.files import arrow_table
 
     return (
@@ -362,7 +362,7 @@ def _typed(path: Path, wanted: Sequence[Wanted]) -> ArrowTable:
 
 
 def _from_typed(path: Path, text: str, label: str | None) -> Iterator[Document]:
-    """Columns of a file: of the texts, or of lists of tokens, and, unless it is None, of the classes."""
+    """The columns of a file: texts or lists of tokens and, if given, classes."""
     import pyarrow as pa
 
     table, row = _typed(path, _columns(text, label)), 0
@@ -399,10 +399,10 @@ def _decoded(content: bytes, place: str, encoding: str) -> str:
 
 
 def _library_sources() -> list[Path]:
-    """The source files of the library, in the order of their names, without tests.
+    """The source files of the library, sorted by name, without tests.
 
     Raises:
-        DataError: this Python has none.
+        DataError: this Python has no source files.
     """
     root = Path(sysconfig.get_path("stdlib"))
     found = []
@@ -415,7 +415,7 @@ def _library_sources() -> list[Path]:
 
 
 def _library_digest() -> str:
-    """Digest of all the source files."""
+    """The digest of all source files."""
     root = Path(sysconfig.get_path("stdlib"))
     state = hashlib.sha256()
     for path in _library_sources():
@@ -426,10 +426,10 @@ def _library_digest() -> str:
 
 @cache
 def _library_labelled() -> list[tuple[str, str]]:
-    """Classes and texts: the docstrings of functions, methods and classes in a group of modules, each text once.
+    """Classes and texts: the docstrings of functions, methods and classes in a group of modules, without duplicates.
 
-    Texts of fewer than five words are ignored. Of a class with more than 400 texts only so many are kept, chosen by
-    their hash.
+    Texts with fewer than five words are ignored. A class with more than 400 texts keeps 400, which are chosen by their
+    hash.
     """
     root = Path(sysconfig.get_path("stdlib"))
     class_of = {module: name for name, modules in CLASSES.items() for module in modules.split()}
@@ -465,7 +465,7 @@ def _library_unlabelled() -> list[str]:
 
 def _nodes(source: bytes) -> Iterator[ast.AST]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of odd escapes in the library's own texts, which nobody can help here
+        warnings.simplefilter("ignore")  # warnings about odd escapes in the library's own texts
         tree = ast.parse(source)
     return ast.walk(tree)
 
@@ -478,7 +478,7 @@ def _some(texts: list[str]) -> list[str]:
 
 
 def _comments(source: str) -> Iterator[str]:
-    """Comments that have lines of their own; those on consecutive lines are one text."""
+    """Comments that fill whole lines. Comments on consecutive lines are one text."""
     block: list[str] = []
     for line in [*source.splitlines(), ""]:
         stripped = line.strip()

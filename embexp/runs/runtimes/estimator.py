@@ -77,9 +77,9 @@ def start(blueprint: Blueprint) -> Execution:
             counter = tf.compat.v1.train.get_or_create_global_step()
         before = len(graph.get_operations())
         with contextlib.nullcontext() if table_operations else watch, strategy.host():
-            # Every prediction makes them again, but they are filled once.
+            # Every prediction creates them again, but they are filled once.
             embeddings = blueprint.embeddings(counter)
-            # Sessions run on one device, whose tables are variables of the graph.
+            # Sessions run on one device, and its tables are variables of the graph.
             tables = cast(Mapping[str, AnyTable], embeddings.tables)
             fills = filling.fill_in_sessions(tables, blueprint.plans)
         table_operations[:] = graph.get_operations()[before:]
@@ -126,12 +126,12 @@ def start(blueprint: Blueprint) -> Execution:
         stored = session.rows_in_checkpoint(name, runtime.last_checkpoint)
 
         def read(start: int, stop: int) -> np.ndarray:
-            """The rows' values, which are the initial ones until the first training, as they are stored."""
+            """The stored values of the rows. Until the first training, they are the initial values."""
             values = (stored if runtime.began and not plan.by_reference else plan.source.read)(start, stop)
             return arrays.widened(values.astype(plan.precision.rows.as_numpy_dtype, copy=False))
 
         def flags() -> np.ndarray:
-            runtime.pause()  # flags are read at the end of a training, and the next one begins without any
+            runtime.pause()  # the end of a training reads flags, and the next training starts without any
             return touched.get(name, np.zeros(plan.source.rows, np.bool_))
 
         def clear() -> None:
@@ -306,7 +306,7 @@ class _EachSession(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
 
 
 class _AtEnd(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
-    """Saves a training in place of the earlier ones."""
+    """Saves a training, and replaces the earlier ones."""
 
     def __init__(self, program: Program, path: Path) -> None:
         self._program, self._path = program, path
@@ -316,7 +316,7 @@ class _AtEnd(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Tensor
         folder = self._path.parent
         folder.mkdir(parents=True, exist_ok=True)
         prefix = Path(f"{self._path}-{int(session.run(self._program.counter))}")
-        for left_over in folder.glob(f"{prefix.name}.*"):  # since then, an earlier checkpoint was restored
+        for left_over in folder.glob(f"{prefix.name}.*"):  # an earlier checkpoint has been restored since then
             left_over.unlink()
         self._program.saver.save(session, str(prefix))
         tf.compat.v1.train.update_checkpoint_state(str(folder), str(prefix))
@@ -347,7 +347,7 @@ class LoopThread:
     def _run(self, loop: Callable[[Any], object], hook: Any) -> None:
         try:
             loop(hook)
-        except BaseException as error:  # raised again by `step` or `stop`
+        except BaseException as error:  # `step` or `stop` raises it again
             self._outbox.put(error)
 
     def step(self, values: Any) -> Any:

@@ -51,7 +51,7 @@ _SETTINGS = (
     "loss_scale_factor",
     "gradient_accumulation_steps",
 )
-"""Settings of every Keras optimizer, which callbacks and other wrappers read and set."""
+"""Settings of every Keras optimizer that callbacks and other wrappers read and set."""
 _train = tf.compat.v1.train
 ROW_WISE = frozenset(
     {
@@ -257,13 +257,13 @@ def _value(name: str, values: Any, variable: Any) -> Any:
         return values[name]
     if callable(values):
         return values(name)
-    if hasattr(values, "run_step_fn"):  # a monitored session, whose hooks are not to count this as a step
+    if hasattr(values, "run_step_fn"):  # a monitored session, whose hooks must not count this as a step
         return values.run_step_fn(lambda context: context.session.run(variable))
     return values.run(variable)
 
 
 def _hashed(values: Any) -> np.ndarray:
-    """A hash of each row's bits, uint64 [rows], of a variable or an array, read in blocks."""
+    """A hash of the bits of each row of a variable or an array, uint64 [rows]. Reads in blocks."""
     rows = int(values.shape[0])
     step = max(_BLOCK_BYTES // (4 * max(int(np.prod(values.shape[1:])), 1)), 1)
     hashes = np.empty(rows, np.uint64)
@@ -282,20 +282,20 @@ def _setting(name: str) -> property:
         return getattr(self.inner_optimizer, name)
 
     def set_(self: Any, value: Any) -> None:
-        if "inner_optimizer" in self.__dict__:  # the base class sets its defaults before
+        if "inner_optimizer" in self.__dict__:  # the base class has set its defaults before
             setattr(self.inner_optimizer, name, value)
 
     return property(get, set_)
 
 
 class _AllKept:
-    """What is kept; plain, so that Keras tracks nothing in it.
+    """The variables with frozen rows. It is a plain class, so that Keras tracks nothing in it.
 
     Attributes:
-        variables: those that are known.
-        slots: of each, what the optimizer keeps for it, row by row.
-        averages: of each, the optimizer's averages of the variable itself.
-        awaited: layers, and places among the trained variables, whose variables may not exist yet, with frozen rows.
+        variables: the known variables.
+        slots: for each variable, the optimizer's slots, row by row.
+        averages: for each variable, the optimizer's averages of the variable itself.
+        awaited: frozen rows of variables that may not exist yet, by layer or by place among the trained variables.
     """
 
     def __init__(self, frozen: Iterable[tuple[Any, Any]]) -> None:
@@ -378,7 +378,7 @@ class FrozenRowsOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # 
         yield
         for kept, some, rows, averages in zip(every.variables, states, before, every.averages, strict=True):
             kept.put_back(some, rows)
-            # What stands still is its own average, to the bit; computed, it would not be.
+            # A row that stands still is its own average, to the bit. A computed average would not be.
             kept.put_back(averages, [rows[0]] * len(averages))
 
     def _find_slots(self, variables: Sequence[Any]) -> None:
@@ -473,7 +473,7 @@ for _name in _SETTINGS:
 
 
 def _named(key: Any, variables: Sequence[Any]) -> Any:
-    """The variable of a layer, or at a place among those that an optimizer trains."""
+    """The variable of a layer, or the one at a place among those that an optimizer trains."""
     if isinstance(key, int):
         if key >= len(variables):
             raise ValueError(
@@ -490,12 +490,12 @@ def _named(key: Any, variables: Sequence[Any]) -> Any:
 
 
 def _state_of(kept: Kept, optimizer: Any) -> tuple[list[Any], list[Any]]:
-    """What a Keras optimizer keeps for a variable, row by row; and its averages of the variable itself.
+    """The slots that a Keras optimizer keeps for a variable, row by row, and its averages of the variable itself.
 
-    An optimizer keeps a list for each slot, with an entry for each variable that it was built with.
+    An optimizer has a list for each slot, with an entry for each variable that it was built with.
 
     Raises:
-        ValueError: something of the variable's length is elsewhere.
+        ValueError: the optimizer keeps something of the variable's length elsewhere.
     """
     slots, averages, known, rows = [], [], set(), kept.frozen.rows
     for each in _with_inner(optimizer):
@@ -529,7 +529,7 @@ def _state_of(kept: Kept, optimizer: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _with_inner(optimizer: Any) -> Iterator[Any]:
-    """An optimizer, and those that it wraps."""
+    """An optimizer, and the optimizers that it wraps."""
     yield optimizer
     for value in list(vars(optimizer).values()):
         for each in value if isinstance(value, list | tuple) else [value]:

@@ -120,7 +120,7 @@ class TablePolicy:
 
 @dataclass(frozen=True)
 class _Setting:
-    """How a table is frozen and stored, by its config; `slot_bytes` are those of the slots of a row."""
+    """How the config freezes and stores a table. `slot_bytes` is the size of a row's slots."""
 
     name: str
     table: Table
@@ -130,7 +130,7 @@ class _Setting:
     slot_bytes: int
 
     def rule_path(self, phase: int, rule: int) -> str:
-        """Config path of a rule."""
+        """The config path of a rule."""
         return f"{self.path}.phases.{phase}.rules.{rule}" if self.freeze.kind == "schedule" else self.path
 
 
@@ -181,14 +181,14 @@ def settle(
 def _table_policy(
     setting: _Setting, facts: RowFacts, steps_per_epoch: float, *, splits: bool, must_split: bool
 ) -> TablePolicy:
-    """Applies one table's policy. What concerns all rows alike makes no groups, which would take a byte a row.
+    """Applies a table's policy. Rules for all rows make no groups, because groups would take a byte per row.
 
     Args:
         splits: whether `auto` may split the table.
         must_split: whether frozen rows are always stored separately, as on a TPU.
 
     Raises:
-        ValueError: the policy does not fit the table; says why.
+        ValueError: the policy does not fit the table; the message says why.
     """
     freeze, table = setting.freeze, setting.table
     mapped = isinstance(setting.init, MemoryMap) and facts.pretrained is not None
@@ -240,14 +240,14 @@ def automatic_layout(*, rows: int, row_bytes: int, slot_bytes: int, frozen_rows:
 
 
 def _idle(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
-    """Rules that take no row: of a table's own policy, or of the inherited one on every table that has it."""
+    """Rules that match no row, in a table's own policy or in the policy that all other tables inherit."""
     heirs = [setting for setting in settings if setting.table.freeze is None]
     for users in [*([setting] for setting in settings if setting not in heirs), *([heirs] if heirs else [])]:
         yield from _idle_rules(users, found)
 
 
 def _idle_rules(users: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
-    """Rules of one policy that take no row of any of its tables."""
+    """Rules of one policy that match no row in any of its tables."""
     where = f"table {users[0].name}" if len(users) == 1 else f"the tables {', '.join(user.name for user in users)}"
     for rules in zip(*(found[user.name].taken for user in users), strict=True):
         if any(rule.rows for rule in rules):
@@ -260,7 +260,7 @@ def _idle_rules(users: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> 
 
 
 def _layouts(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
-    """Layouts that a table asks for itself and whose parts would be empty."""
+    """Layouts that a table asks for although a part of them would be empty."""
     for setting in settings:
         table, path, policy = setting.table, f"tables.{setting.name}", found[setting.name]
         count = f"{policy.frozen_rows} of its {policy.rows} rows never move"
@@ -366,7 +366,7 @@ def group(
 def _deciding(
     number: int, phase: Phase, facts: RowFacts, path: Callable[[int, int], str], taken: list[Taken]
 ) -> np.ndarray:
-    """uint8 [rows], the rule that takes each row (one behind the last: none does); adds what each rule takes."""
+    """The rule for each row, uint8 [rows]; the number of rules stands for none. Counts the rows of each rule."""
     none = len(phase.rules)
     if none >= MOST_GROUPS:
         raise ValueError(f"phase {number} has {none} rules; the maximum is {MOST_GROUPS - 1}")
@@ -383,7 +383,7 @@ def _deciding(
 def _refined(
     groups: np.ndarray, histories: list[tuple[float, ...]], deciding: np.ndarray, factors: Sequence[float]
 ) -> tuple[np.ndarray, list[tuple[float, ...]]]:
-    """Groups whose rows also share a factor in one more phase; numbered by first use of (group, rule)."""
+    """Groups whose rows also share a factor in one more phase, numbered by the first use of (group, rule)."""
     pairs = groups.astype(np.uint16) * np.uint16(len(factors)) + deciding
     numbers: dict[tuple[float, ...], int] = {}
     renumbered = np.zeros(len(histories) * len(factors), np.uint8)

@@ -41,18 +41,18 @@ Mask = Callable[[int, int], np.ndarray]
 MOST_ROWS = 2_048
 """Rows of a table that are compared."""
 _HARDLY = 0.01
-"""Share of its initial norm by which a row of a model that has learned moves at least."""
+"""If a model has learned, its rows move by at least this share of their initial norm."""
 _SHORT = 0.1
-"""The same where small steps are explained by the accumulator, also if the model has learned something."""
+"""The same share if the accumulator explains small steps, even if the model has learned something."""
 _FAR_BELOW = 0.1
-"""Share of its initial value by which an accumulator grows at least where it does what it is for."""
+"""An accumulator that has an effect grows by at least this share of its initial value."""
 _ERRORS_LEFT = 0.5
-"""Share of a constant's training loss below which gradients are small because the errors are: then nothing shows that
-the accumulator made steps short, and longer ones would have had little to learn."""
+"""Below this share of a constant's training loss, gradients are small because errors are small. Then nothing shows that
+the accumulator made the steps short, and longer steps would have had little to learn."""
 _STEPS_AT_ONCE = 65_536
 _WORTH_TELLING = 0.01
-"""Rows that no gradient reached are worth a warning if there are this many for each that moved. A gradient may well be
-0 for a few of many rows; a model without a path to them leaves many where they are."""
+"""Rows that no gradient reached are worth a warning if there are this many for each row that moved. A gradient may well
+be 0 for a few of many rows, but a model without a path to its rows leaves many of them unmoved."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _accumulated(table: ReadableTable, numbers: np.ndarray, optimizer: TableOpti
         return None
     try:
         values = table.take(numbers, "accumulators").astype(np.float64)
-    except KeyError:  # a table in a session shows no slots
+    except KeyError:  # tables in a session don't show their slots
         return None
     return float(np.median(values)) - float(np.float32(optimizer.initial_accumulator_value))
 
@@ -320,7 +320,7 @@ def _line(cause: str, path: str, tables: list[tuple[str, Movement]], optimizer: 
 
 
 _ROWS_AT_ONCE = 8_192
-"""So few that hashing before the first step adds next to nothing to the memory that a run takes."""
+"""So few rows that hashing before the first step adds almost nothing to the memory of a run."""
 
 DriftListener = Callable[[int, Mapping[str, Mapping[str, Any]]], object]
 """Receives a step and the drift of each table after it, see `Drift.as_json`."""
@@ -544,7 +544,7 @@ class Watch(Listener):
                 listener(*self.reported)
 
     def _movement(self, name: str) -> Movement | None:
-        """How far the table's trained rows are from their initial values; None where these are not known."""
+        """How far the table's trained rows are from their initial values; None if these are unknown."""
         each = self._tables[name]
         if each.policy.fully_frozen or self._restored:
             return None
@@ -556,12 +556,12 @@ class Watch(Listener):
         return measure_movement(each.table, each.source, trained, each.optimizer)
 
     def _stood_still(self, name: str) -> bool:
-        """Whether steps looked up rows of a table and left them as they were."""
+        """Whether steps looked up rows of a table, but left them unchanged."""
         counts = self.never_moved[name].found.counts if name in self.never_moved else {}
         return any(counts.get(cause) for cause in (Cause.LEARNING_RATE_ZERO, Cause.NO_GRADIENT))
 
     def _all_changed(self, progress: Progress) -> Iterator[tuple[str, np.ndarray]]:
-        """Tables, and whether each of their rows has changed."""
+        """For each table, whether each row has changed."""
         done, total = 0, sum(self._tables[name].table.rows for name in self._hashes)
         for name in self._hashes:
             after = done + self._tables[name].table.rows
@@ -569,7 +569,7 @@ class Watch(Listener):
             done = after
 
     def _changed(self, name: str, progress: Progress) -> np.ndarray:
-        """Whether each row has changed; counts the frozen ones among them."""
+        """Whether each row has changed. Counts the frozen rows that did."""
         each, policy = self._tables[name], self._tables[name].policy
         blocks = reported(each.blocks(), each.pieces, "comparing rows", progress)
         changed = self._hashes[name].changed(blocks)
@@ -834,7 +834,7 @@ def _explanation(cause: Cause, rows: np.ndarray, paused: bool, grouping: Groupin
 
 
 def _thaw(grouping: Grouping, rows: np.ndarray, steps: int) -> int | None:
-    """The first step, of those not done, at which any of the rows may move by its multiplier."""
+    """The first future step at which the multiplier of any of the rows lets it move."""
     groups = np.unique(grouping.groups[rows])
     later = [
         start
@@ -845,7 +845,7 @@ def _thaw(grouping: Grouping, rows: np.ndarray, steps: int) -> int | None:
 
 
 def _some(rows: np.ndarray, vocabulary: Vocabulary) -> str:
-    """The tokens of the most frequent rows, or the first row numbers."""
+    """The tokens of the most frequent rows, or the lowest row numbers."""
     tokens = isinstance(vocabulary, TokenVocabulary)
     frequencies = vocabulary.frequencies if isinstance(vocabulary, TokenVocabulary) else None
     numbers = most_frequent(rows, frequencies).tolist()

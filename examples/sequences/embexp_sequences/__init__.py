@@ -1,4 +1,4 @@
-"""Sequential recommendation: the next item of users, from what they had before; a field of embexp."""
+"""Sequential recommendation, a field for embexp: predicts the next item of each user from the items before it."""
 
 from embexp.fields import Field
 

@@ -1,14 +1,14 @@
-"""Batches of histories, with the items that follow them and those that these are compared with.
+"""Batches of histories, with the items that follow and the candidates that these are compared with.
 
 | loss | candidates |
 |---|---|
-| softmax; all that is evaluated | int32 [1, C], all items |
+| softmax, and all evaluations | int32 [1, C], all items |
 | sampled_softmax | int32 [1, k], drawn for the batch |
 | binary | int32 [B, L], one drawn for each position |
 
-In training a history holds the item that follows it, too: of S items, L = S - 1 are followed by another. Labels are
-float32 [B, 1 + L + k]: the weight of a position, the row of the item that follows each, or -1, and the drawn items of
-sampled_softmax. Each draw is a pure function of the seed and the number of the step.
+In training, a history includes its answer. So S items have L = S - 1 positions that another item follows. Labels are
+float32 [B, 1 + L + k]: the weight of a position, for each position the row of the item that follows or -1, and the k
+items that sampled_softmax draws. Each draw is a pure function of the seed and the number of the step.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from embexp_sequences.specs import HISTORY, NextItemLoss, SASRec
 
 
 def complete(spec: RunSpec, data: Data) -> Data:
-    """The data with the number of items that next items are ranked among."""
+    """The data with the number of items to rank."""
     return replace(data, candidates=data.vocabularies[spec.features[HISTORY].table].size)
 
 
 class Answers:
-    """Adds what follows each item of a history; `batches.Additions`."""
+    """Adds the item that follows each item of a history; see `batches.Additions`."""
 
     def __init__(self, spec: RunSpec, data: Data) -> None:
-        """Takes the loss, and the most items of a history."""
+        """Reads the loss and the maximum length of a history from the spec."""
         assert isinstance(spec.model, SASRec)  # a rule between the settings
         self._loss, self._negatives, self._seed = spec.model.loss, spec.model.negatives, spec.seed
         self._items, self._most = data.candidates, spec.features[HISTORY].max_sequence_length
@@ -45,11 +45,11 @@ class Answers:
         self.of_batch = self._loss is not NextItemLoss.SOFTMAX
 
     def columns(self, columns: Columns) -> Columns:
-        """All but the one that is made."""
+        """The columns, except the one that `added` makes."""
         return stored(columns)
 
     def of_rows(self, batch: Batch, rows: Any) -> Batch:
-        """The batch itself."""
+        """The batch, unchanged."""
         return batch
 
     def added(self, batches: tf.data.Dataset, read: Any, start_step: int, share: slice | None) -> tf.data.Dataset:
@@ -70,13 +70,13 @@ class Answers:
         return batches.enumerate(start_step).map(plain(add))
 
     def _candidates(self, step: Any, targets: Any) -> tuple[Any, Any]:
-        """The candidates, and those of each example that labels name, int32 [B, k]."""
+        """The candidates, and the drawn items for the labels, int32 [B, k]."""
         if self._loss is NextItemLoss.SOFTMAX:
             return tf.range(self._items)[None], targets[:, :0]
         if self._loss is NextItemLoss.SAMPLED_SOFTMAX:
             drawn = self._uniform(step, [1, self._negatives], self._items)
             return drawn, tf.repeat(drawn, tf.shape(targets)[0], 0)
-        # One fewer than there are, and those from the answer on moved up by one: uniform on all others.
+        # Draw from one item fewer, and add 1 to all from the answer on: that is uniform over all other items.
         others = self._uniform(step, tf.shape(targets), self._items - 1)
         return others + tf.cast(others >= targets, tf.int32), targets[:, :0]
 
@@ -85,5 +85,5 @@ class Answers:
 
 
 def stored(columns: Columns) -> Columns:
-    """The columns without the one that is made."""
+    """The columns, except the one that `Answers.added` makes."""
     return replace(columns, ids={name: table for name, table in columns.ids.items() if name != CANDIDATES})

@@ -1,4 +1,4 @@
-"""Evaluation of next items: the rank of each user's held-out item among all, and the best item after histories."""
+"""Evaluation: the rank of each user's held-out item among all items, and the best next item of each history."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from embexp_sequences.specs import HISTORY, NEXT_ITEM, Sequences
 
 
 class NextItemEvaluator(Evaluator):
-    """Ranks next items."""
+    """Ranks the next item among all items."""
 
     def __init__(self, spec: RunSpec) -> None:
-        """Takes the longest history, and whether its items are ranked, too."""
+        """Reads from the spec how long histories are, and whether their items are ranked."""
         super().__init__(spec)
         assert isinstance(spec.data, Sequences)  # a rule between the settings
         self._feature, self._rank_seen = spec.features[HISTORY], spec.data.rank_seen
@@ -47,7 +47,7 @@ class NextItemEvaluator(Evaluator):
         return self._examples(data.columns, data.scan.examples, rows, data.candidates)
 
     def file(self, columns: Columns, examples: Examples, read_data: Callable[[], Data]) -> Evaluation:
-        """Ranks of the last items of all users."""
+        """Ranks of the last items of all users in a file."""
         return self._examples(columns, examples, np.arange(examples.count), read_data().candidates)
 
     def _examples(self, columns: Columns, examples: Examples, rows: np.ndarray, items: int) -> Evaluation:
@@ -63,7 +63,7 @@ class NextItemEvaluator(Evaluator):
     def _ranked(
         self, examples: Examples, rows: np.ndarray, columns: Columns, items: int, known: KnownAnswers | None = None
     ) -> tf.data.Dataset:
-        """Histories in their order, with all items as candidates; for ranks, with what these leave aside."""
+        """The histories in order, with all items as candidates, and with the items that ranks leave out if `known`."""
         columns = stored(columns)
         if known is not None:
             examples = replace(examples, lists={**examples.lists, KNOWN: known.lists})
@@ -76,7 +76,7 @@ class NextItemEvaluator(Evaluator):
         return batches.evaluation_batches(examples, rows, columns, batch_size=self._batch_size).map(plain(add))
 
     def _known(self, examples: Examples, rows: np.ndarray, items: int) -> KnownAnswers:
-        """What ranks leave aside: the answers, which are no other candidates, and items of the histories."""
+        """The items that ranks leave out: the answers, which are not compared with themselves, and the histories."""
         who, what = rows, np.asarray(examples.labels)[rows].astype(np.int64)
         if not self._rank_seen:
             places, splits = examples.lists[HISTORY].taken(rows)
@@ -85,7 +85,7 @@ class NextItemEvaluator(Evaluator):
         return KnownAnswers(lists_of(who, what, np.arange(examples.count), items), rows)
 
     def baselines(self, data: Data, progress: Progress = quiet) -> dict[str, dict[str, Metrics]]:
-        """A random order of as many candidates as users have in the mean, and how often items train."""
+        """A random order of the mean number of candidates per user, and the order by frequency in training."""
         examples, items, column = data.scan.examples, data.candidates, data.scan.examples.lists[HISTORY]
         trained = column.values[column.taken(data.scan.splits["train"])[0]]
         found: dict[str, dict[str, Metrics]] = {"constant": {}, "popularity": {}}
@@ -107,7 +107,7 @@ class NextItemEvaluator(Evaluator):
         vocabularies: Mapping[str, Vocabulary],
         progress: Progress = quiet,
     ) -> Predicted:
-        """The best item after each history, str [n]."""
+        """The best next item of each history, str [n]."""
         tokens = np.asarray(vocabularies[self._feature.table].tokens(), object)
         best, start = np.empty(examples.count, np.int64), 0
         some = self._ranked(examples, np.arange(examples.count), columns, len(tokens))
@@ -120,17 +120,17 @@ class NextItemEvaluator(Evaluator):
 
 
 def metrics(ranks: np.ndarray) -> Metrics:
-    """The metrics of ranks, float64 [N], from 1."""
+    """The metrics of ranks, float64 [N]; the best rank is 1."""
     return metric_specs.computed(NEXT_ITEM, "value", ranks)
 
 
 def ndcg(ranks: np.ndarray, k: int) -> float:
-    """Mean of 1 / log2(1 + rank), or 0 below the first k places."""
+    """Mean of 1 / log2(1 + rank), where ranks after k count 0."""
     return float(np.mean(np.where(ranks <= k, 1 / np.log2(1 + ranks), 0)))
 
 
 def hit_rate(ranks: np.ndarray, k: int) -> float:
-    """Share of the ranks up to k."""
+    """Share of the ranks that are at most k."""
     return float(np.mean(ranks <= k))
 
 

@@ -1,8 +1,8 @@
 """SASRec: causal self-attention over the items of a history (Kang & McAuley 2018), and its loss.
 
-A history has L positions, the last ones perhaps padding; position i sees positions 0 to i only. Its state is compared
-with the items' rows, of the same table as those of the history. Of each block the paper's equation 7: x + dropout(g(
-norm(x))), for attention as for the two linear layers.
+A history has L positions, and the last ones may be padding. Position i sees only positions 0 to i. Its state is
+compared with rows of the table that also has the history's rows. A block follows the paper's equation 7, x +
+dropout(g(norm(x))), both for attention and for the two linear layers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _STATES = "head.states"
 
 
 def sasrec(model: SASRec, activations: Mapping[str, Any], head: Head) -> Any:
-    """The scores of candidates after whole histories, [B, C].
+    """The scores of the candidates, given whole histories, [B, C].
 
     Args:
-        activations: symbolic tensors: the history [B, L + 1, dim], whose last position only training reads, the
-            candidates [1, C, dim] and, under `DENSE`, how many items the history has, [B, 1].
+        activations: symbolic tensors: the history [B, L + 1, dim], whose last position is only read in training, the
+            candidates [1, C, dim] and, under `DENSE`, the number of items in the history, [B, 1].
     """
     x, seed = activations[HISTORY][:, :-1], head.seed
     x = Positions(layers.normal(seed, "positions", 0.02), name="history.positions")(x)
@@ -38,7 +38,7 @@ def sasrec(model: SASRec, activations: Mapping[str, Any], head: Head) -> Any:
     for number in range(model.blocks):
         x = _block(x, model, seed, f"block.{number}")
     states = _normed(x, _STATES)
-    # Of longer histories only the last items are there; one without any item has the state of padding.
+    # A longer history has only its last items here. A history without items has the state of padding.
     last = ops.clip(ops.cast(activations[DENSE], "int32") - 1, 0, states.shape[1] - 1)
     last = ops.take_along_axis(states, last[:, :, None], axis=1)[:, 0]
     return SharedProducts(name="head.products")([last, activations[CANDIDATES]])
@@ -80,7 +80,7 @@ class Positions(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
         self._initializer = initializer
 
     def build(self, shape: Any) -> None:
-        """Makes the vectors, [L, dim]."""
+        """Creates the vectors, [L, dim]."""
         self.vectors = self.add_weight(shape=tuple(shape[1:]), initializer=self._initializer, name="vectors")
 
     def call(self, x: Any) -> Any:
@@ -89,30 +89,30 @@ class Positions(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 
 
 def loss(model: SASRec, task: Task) -> Any:
-    """Nothing: the loss needs all positions, see `in_step`."""
+    """No loss from logits, because the loss needs all positions; see `in_step`."""
     return lambda labels, logits: None
 
 
 def in_step(model: keras.Model, settings: SASRec, inputs: Collection[str]) -> dict[str, Any]:
-    """The parts of a step of this model: see `DenseModel.in_step`."""
+    """The model's parts of a step; see `DenseModel.in_step`."""
     return {"loss_of_inputs": OfPositions(model, settings.loss)}
 
 
 class OfPositions:
-    """The loss of all positions of a batch: the sum over an example's positions by the mean number of them."""
+    """The loss at all positions of a batch: each example's sum, divided by the mean number of positions."""
 
     def __init__(self, model: keras.Model, loss: NextItemLoss) -> None:
-        """Takes the layers of a model."""
+        """Keeps the layers of the model that compute states."""
         inputs = {each.name: each for each in model.inputs if each.name != CANDIDATES}
         self._states = keras.Model(inputs=inputs, outputs=model.get_layer(_STATES).output, name="states")
         self._loss, self._softmax = loss, OneVsAll(model, RankingLoss.SOFTMAX, 0.0)
 
     def takes(self, inputs: Mapping[str, Any], labels: Any) -> bool:
-        """Always."""
+        """Whether it computes this loss: always."""
         return True
 
     def __call__(self, inputs: Mapping[str, Any], labels: Any, known: Any = None) -> Any:
-        """The loss, a scalar; labels are those of `batches`."""
+        """The loss, a scalar; the module `batches` describes the labels."""
         history, candidates = inputs[HISTORY], inputs[CANDIDATES]
         states = self._states({name: each for name, each in inputs.items() if name != CANDIDATES}, training=True)
         targets, drawn = labels[:, 1 : history.shape[1]], labels[:, history.shape[1] :]
@@ -126,5 +126,5 @@ class OfPositions:
             other = tf.reduce_sum(state * tf.boolean_mask(candidates, real), 1)
             return share * tf.reduce_mean(tf.nn.softplus(-score) + tf.nn.softplus(other))
         others = tf.matmul(state, candidates[0], transpose_b=True)
-        others = tf.where(answer[:, None] == drawn[:1], others.dtype.min, others)  # a drawn answer is no negative
+        others = tf.where(answer[:, None] == drawn[:1], others.dtype.min, others)  # never its own negative
         return share * tf.reduce_mean(tf.reduce_logsumexp(tf.concat([score[:, None], others], 1), 1) - score)

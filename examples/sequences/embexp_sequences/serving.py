@@ -1,4 +1,4 @@
-"""A served model of next items: from histories to the best items."""
+"""The exported model: from histories to the best next items."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from embexp_sequences.specs import HISTORY, Sequences
 
 
 class NextItemModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
-    """A model that lists the items to follow histories."""
+    """Lists the best next items of histories."""
 
     def __init__(self, pieces: Pieces) -> None:
-        """Takes the pieces of a model, and the names of the items by row."""
+        """Keeps the pieces of the model, and the name of each row's item."""
         super().__init__()
         spec, table = pieces.run.spec, pieces.columns.ids[HISTORY]
         assert isinstance(spec.data, Sequences)  # a rule between the settings
@@ -26,7 +26,7 @@ class NextItemModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             self._names = tf.Variable(pieces.run.vocabulary(table).tokens(), trainable=False, name="items")
 
     def signatures(self) -> Signatures:
-        """`serving_default`: histories, string [B, N], filled up with "", to the best k items and their scores."""
+        """`serving_default`: from histories, string [B, N] padded with "", to the best k items and their scores."""
         specs = {"history": tf.TensorSpec([None, None], tf.string), "k": tf.TensorSpec([], tf.int32)}
         return {"serving_default": traced(self._next, **specs)}
 

@@ -1,4 +1,4 @@
-"""Histories of users from rows of interactions, in arrays of a folder."""
+"""Reads rows of interactions, and writes the histories of users as arrays in a folder."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from embexp.system.arrays import ArrayWriter
 from embexp.system.parallel import Progress, quiet
 from embexp_sequences.specs import HISTORY, LENGTH, Sequences
 
-_MOST_ITEMS = 1 << 24  # float32, in which labels are kept, holds every whole number up to this
+_MOST_ITEMS = 1 << 24  # labels are float32, which is exact for whole numbers up to this
 Spans = tuple[np.ndarray, np.ndarray]
-"""Where histories begin and end among all interactions in the order of users and time, int64 [n] each."""
+"""Where each history starts and stops among all interactions, sorted by user and time, int64 [n] each."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SequenceSource(Source):
     answers = True
 
     def head_faults(self, columns: Columns) -> list[Fault]:
-        """Columns that histories lack, and what is wrong with the rows."""
+        """Errors for columns that histories do not have, and for the first rows of the file."""
         unknown = unknown_columns(columns, (HISTORY, CANDIDATES, LENGTH), f"histories have only {HISTORY}")
         single, rows = single_columns(columns, (CANDIDATES,), "no lists"), self._rows(self.data.path)
         return [*unknown, *single, *rows.head_faults(self._read)]
@@ -48,11 +48,11 @@ class SequenceSource(Source):
         return Description(text, ids_per_example={CANDIDATES: "all"})
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
-        """Of the bytes of the file."""
+        """The digest of the bytes of the file."""
         return self._rows(self.data.path).digest(self._read, cache=cache)
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
-        """A history for each user and split; ids are rows already."""
+        """A history for each user and split. Ids are already rows of the table."""
 
         def make(folder: Path) -> None:
             _, tokens, items = self._interactions(self.data.path, progress)
@@ -61,23 +61,23 @@ class SequenceSource(Source):
         return cached("sequences", self.digest(columns, cache=cache), self._form, make, cache=cache)
 
     def division_key(self) -> dict[str, Any]:
-        """Nothing: what divides histories is in them."""
+        """Empty: the histories themselves determine the splits."""
         return {}
 
     def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
-        """Writes splits."""
+        """Writes the splits."""
         splits.write(splits.in_order([count for _, count in encoded.layout.files]), encoded.layout.count, folder)
         return {}
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
-        """The one of items."""
+        """The vocabulary of items."""
         return dict.fromkeys(columns.ids.values(), Vocabulary.read(encoded.folder / "items"))
 
     def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
-        """The histories of another file, without items that the run does not know; with labels, the last are answers.
+        """The histories of another file, without unknown items. With labels, the last items are the answers.
 
         Raises:
-            VocabularyError: an answer is unknown.
+            VocabularyError: the run does not know an answer.
         """
         known, labelled = file.vocabularies[columns.ids[HISTORY]], columns.label is not None
 
@@ -103,10 +103,12 @@ class SequenceSource(Source):
         return {self.data.user: self._interactions(str(path), quiet)[0]}
 
     def _interactions(self, path: str, progress: Progress) -> tuple[list[str], pa.Array, ListColumn]:
-        """The users in the order of the file, the different items, and of each user places of these in order of time.
+        """The users in the order of the file, the distinct items, and each user's items, as places among these.
+
+        Items of a user are in order of time.
 
         Raises:
-            DataError: a row can't be read, or lacks its user or item.
+            DataError: a row can't be read, or has no user or no item.
         """
         reading, time = self._rows(path).reading(self._read), self.data.timestamp
         parts: dict[str, list[pa.Array]] = {self.data.user: [], self.data.item: []}
@@ -120,7 +122,7 @@ class SequenceSource(Source):
         if any(each.null_count or "" in each.dictionary.to_pylist() for each in (users, items)):
             raise DataError(f"{path}: found a row without user or item, expected both in each")
         who = users.indices.to_numpy()
-        order = np.lexsort((np.concatenate(times), who))  # stable: at one time, rows keep their order
+        order = np.lexsort((np.concatenate(times), who))  # stable: rows with the same time keep their order
         column = ListColumn(items.indices.to_numpy()[order], np.concatenate([[0], np.cumsum(np.bincount(who))]))
         return users.dictionary.to_pylist(), items.dictionary, column
 
@@ -129,7 +131,7 @@ class SequenceSource(Source):
 
     @property
     def _read(self) -> Columns:
-        """What is read of each row, beside the time."""
+        """The columns that are read from each row, in addition to the time."""
         named = {self.data.user: "data.user", self.data.item: "data.item"}
         return Columns(ids={name: name for name in named}, asked_by=named)
 
@@ -139,13 +141,13 @@ class SequenceSource(Source):
 
 
 def _write_splits(tokens: pa.Array, items: ListColumn, folder: Path) -> None:
-    """Writes the examples of a run, those that train first, and its vocabulary, into an empty folder.
+    """Writes the examples of a run, training examples first, and its vocabulary into an empty folder.
 
     Raises:
-        DataError: there is nothing to learn from.
+        DataError: the data have fewer than two items, too many, or no user with two items to train on.
     """
     starts, stops = items.splits[:-1], items.splits[1:]
-    evaluated = stops - starts >= 4  # two train, one validates, one tests
+    evaluated = stops - starts >= 4  # two for training, one for validation, one for the test
     trains = stops - 2 * evaluated
     known = trains - starts >= 2
     if not known.any() or not 2 <= len(tokens) <= _MOST_ITEMS:
@@ -162,7 +164,7 @@ def _write_splits(tokens: pa.Array, items: ListColumn, folder: Path) -> None:
 
 
 def _write(rows: np.ndarray, parts: Mapping[str, Spans], folder: Path, *, labelled: bool = True) -> None:
-    """Writes examples whose histories are spans of `rows`; what follows is the answer, or else what comes last."""
+    """Writes examples whose histories are spans of `rows`. The answer is the row after its span, or the last row."""
     starts, stops = (np.concatenate([part[side] for part in parts.values()]) for side in range(2))
     arrays: dict[str, tuple[type, np.ndarray]] = {
         "ids": (np.int32, np.empty((len(starts), 0))),
@@ -179,6 +181,6 @@ def _write(rows: np.ndarray, parts: Mapping[str, Spans], folder: Path, *, labell
 
 
 def _places(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """start..stop of each, one after the other."""
+    """The places start..stop - 1 of each span, one span after another, int64."""
     lengths = stops - starts
     return np.asarray(np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths))

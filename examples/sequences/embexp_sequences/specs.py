@@ -1,4 +1,4 @@
-"""Sequential recommendation in configs: the task, histories of users as data, and SASRec."""
+"""The settings of sequential recommendation: the task, histories of users as data, and SASRec."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
 
 HISTORY, LENGTH = "history", "length"
-"""Columns: the items of a user in their order, and how many they are."""
+"""Columns: the items of a user in order of time, and their number."""
 
 
 class NextItem(Task):
@@ -30,7 +30,7 @@ class NextItem(Task):
     loss_unit = "loss of the model (mean per position)"
 
     def compared(self, spec: RunSpec) -> dict[str, Compared]:
-        """All items, those drawn for a batch, or one for each position."""
+        """All items, those drawn for a batch, or one drawn item for each position."""
         if not isinstance(model := spec.model, SASRec):
             return {}
         drawn: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ class NextItem(Task):
         return {CANDIDATES: Compared("model.loss", str(model.loss), made=True, **drawn[model.loss])}
 
     def faults(self, spec: RunSpec) -> Iterator[Fault]:
-        """What it does not take, or has not been tried with."""
+        """Choices that the task does not support, or that nobody has tried with it."""
         kinds: dict[str, Callable[[], tuple[str, tuple[str, ...]]]] = {
             "data": lambda: (spec.data.kind, ("sequences",)),
             "model": lambda: (spec.model.kind, ("sasrec",)),
@@ -82,10 +82,11 @@ NEXT_ITEM = NextItem(
 
 
 class Sequences(Source):
-    """Interactions of users with items, a row of CSV each, as a history for each user.
+    """Interactions of users with items, one per row of a CSV file, read as a history for each user.
 
-    The last item of a user tests, the one before validates, those before train. A user with fewer than four items only
-    trains. Columns: `history`; `candidates`, the items to rank; `length`. Label: the row of the item that follows.
+    The last item of a user is the test example, and the one before is the validation example. A user with fewer than
+    four items is only used for training. The columns are `history`, `candidates` (the items to rank) and `length`. The
+    label is the row of the item that follows.
     """
 
     label_column: ClassVar[str] = "answer"
@@ -98,9 +99,9 @@ class Sequences(Source):
     item: str = "item"
     """Column of the item."""
     timestamp: str | None = "timestamp"
-    """Column of the time, numbers or ISO dates; null: the rows of a user are in their order."""
+    """Column of the time, numbers or ISO dates; null: the rows of each user are already in order of time."""
     names: tuple[str, ...] | None = None
-    """Names of the columns of files without a header line; null: the first line names them."""
+    """Names of the columns if the file has no header line; null: the first line names them."""
     delimiter: Delimiter = ","
     """Separator of columns."""
     rank_seen: bool = False
@@ -112,7 +113,7 @@ class Sequences(Source):
         return (LENGTH,)
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Another task."""
+        """An error if the task is not `next_item`."""
         if spec.task != NEXT_ITEM:
             yield Fault(scope.path, self.kind, f"task {spec.task} is not about histories", "choose task=next_item")
 
@@ -124,38 +125,38 @@ class Sequences(Source):
 
 
 class NextItemLoss(StrEnum):
-    """The loss of a position."""
+    """The loss at each position."""
 
     SOFTMAX = "softmax"
     """-log p[item] with p = softmax over all items."""
     SAMPLED_SOFTMAX = "sampled_softmax"
-    """The same over the item and items that are drawn uniformly, once for all positions of a batch."""
+    """The same, over the item and uniformly drawn items, which all positions of a batch share."""
     BINARY = "binary"
-    """-log sigmoid(item) - log sigmoid(-another), which is drawn uniformly for each position, as in the paper."""
+    """-log sigmoid(item) - log sigmoid(-other). The other is drawn uniformly for each position, as in the paper."""
 
 
 class SASRec(DenseModel):
-    """Causal self-attention over the history; scores are products with the items' rows (Kang & McAuley 2018)."""
+    """Causal self-attention over the history (Kang & McAuley 2018). Scores are dot products with the rows of items."""
 
     kind: Literal["sasrec"] = "sasrec"
     implementation = "embexp_sequences.model:sasrec"
     in_step = "embexp_sequences.model:in_step"
     blocks: Dim = 2
-    """Blocks of attention and two linear layers."""
+    """Number of blocks. A block is attention, then two linear layers."""
     heads: Dim = 1
-    """Heads of each attention; they divide the dim of the items."""
+    """Heads of each attention; the dim of the items must be a multiple of it."""
     dropout: Fraction = 0.2
     """Dropout rate of inputs, attention and layers."""
     loss: NextItemLoss = NextItemLoss.SOFTMAX
     negatives: RowCount = 256
-    """Items that sampled_softmax draws for a step."""
+    """Number of items that sampled_softmax draws per step."""
 
     def input_shapes(self, shapes: Shapes) -> Shapes:
-        """With any number of candidates."""
+        """The shapes, with any number of candidates."""
         return {**shapes, CANDIDATES: (None, *shapes[CANDIDATES])}
 
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
-        """Other features than a sequence and candidates of its dim, and heads that don't divide that."""
+        """Errors for features other than a sequence and candidates of one dim, and for heads that do not divide it."""
         history = shapes.get(HISTORY, ())
         if set(shapes) != {HISTORY, CANDIDATES} or history[1:] != shapes[CANDIDATES] or (history[0] or 0) < 2:
             rule = f"it takes {HISTORY}, a sequence of two or more vectors, and {CANDIDATES}, vectors of the same dim"

@@ -16,7 +16,7 @@ _INSTALLED = tempfile.TemporaryDirectory()
 
 
 def install() -> None:
-    """As if the package were installed: its entry point stands on the path of this process, and of those it starts."""
+    """Makes the package look installed: its entry point is on the path of this process and its child processes."""
     record = Path(_INSTALLED.name) / "embexp_sequences-0.1.0.dist-info"
     record.mkdir()
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: embexp-sequences\nVersion: 0.1.0\n")
@@ -69,7 +69,7 @@ Train = Callable[..., embexp.RunResult]
 
 @pytest.fixture(scope="session")
 def train(settings: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> Train:
-    """Runs with some settings more, once for each of them."""
+    """Trains with additional settings, once for each combination of them."""
     known: dict[tuple[str, ...], embexp.RunResult] = {}
 
     def run(*overrides: str) -> embexp.RunResult:

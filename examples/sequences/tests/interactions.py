@@ -10,7 +10,7 @@ ITEMS, LENGTH, DIM = 40, 12, 16
 
 
 def interactions(path: Path, users: int = 120, items: int = ITEMS, seed: int = 0) -> dict[str, list[str]]:
-    """Writes rows in no order; of four next items, three follow from the item before. Returns the histories."""
+    """Writes rows in random order, and returns the histories. Three of four items follow from the item before."""
     random = np.random.default_rng(seed)
     following, rows, histories = np.random.default_rng(0).permutation(items), [], {}
     for user in range(users):

@@ -1,4 +1,4 @@
-"""SASRec against float64 NumPy, and its causality."""
+"""SASRec compared with float64 NumPy, and its causality."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def built(**settings: Any) -> keras.Model:
         SASRec(**{"dropout": 0.0, "heads": 2, **settings}), shapes=shapes, dense_width=1, output_bias=0.0, seed=1
     )
     random = np.random.default_rng(0)
-    for variable in model.variables:  # none is 0 or 1 by its initializer
+    for variable in model.variables:  # no variable keeps the 0 or 1 of its initializer
         if "seed" not in variable.path:
             variable.assign(random.normal(0.2, 0.5, variable.shape))
     return model
@@ -52,7 +52,7 @@ def normed(model: keras.Model, layer: str, x: np.ndarray) -> np.ndarray:
 
 
 def expected_states(model: keras.Model, history: np.ndarray, blocks: int, heads: int) -> np.ndarray:
-    """Kang and McAuley 2018, section III, written anew in float64: position by position, head by head."""
+    """Kang and McAuley 2018, section III, in float64: each position and each head on its own."""
     x = history[:, :-1].astype(np.float64) + weights(model, "history.positions")[0]
     for block in range(blocks):
         y = normed(model, f"block.{block}.attention_norm", x)
@@ -105,7 +105,7 @@ def test_padding_changes_no_score() -> None:
 
 @pytest.mark.parametrize("loss", list(NextItemLoss))
 def test_losses_are_those_of_float64(loss: NextItemLoss) -> None:
-    """The sum over all positions, by the number of examples and the mean number of positions."""
+    """The sum over all positions, divided by the number of examples and the mean number of positions."""
     model, random = built(), np.random.default_rng(2)
     given, mean = inputs(model), 2.5
     targets = np.full((BATCH, LENGTH), -1)
