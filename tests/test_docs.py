@@ -29,7 +29,6 @@ WITHOUT_OUTPUTS = {
     "docs/choosing.md",
     "docs/clicks.md",
     "docs/export.md",
-    "docs/index.md",
     "docs/knowledge_graphs.md",
     "docs/metrics.md",
     "docs/multi_worker.md",
