@@ -30,7 +30,6 @@ WITHOUT_OUTPUTS = {
     "docs/clicks.md",
     "docs/export.md",
     "docs/knowledge_graphs.md",
-    "docs/metrics.md",
     "docs/multi_worker.md",
     "docs/own_code.md",
     "docs/pretrained.md",
