@@ -46,7 +46,6 @@ WITHOUT_OUTPUTS = {
     "docs/tasks/keras_tpu.md",
     "docs/tasks/tpu.md",
     "docs/tasks/two_gigabytes.md",
-    "docs/tracking.md",
     "docs/tutorial.md",
     "docs/vectors.md",
 }
