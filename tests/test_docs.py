@@ -34,7 +34,6 @@ WITHOUT_OUTPUTS = {
     "docs/own_code.md",
     "docs/pretrained.md",
     "docs/ratings.md",
-    "docs/reading_results.md",
     "docs/recommendation.md",
     "docs/search.md",
     "docs/strategies.md",
