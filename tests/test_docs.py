@@ -35,7 +35,6 @@ WITHOUT_OUTPUTS = {
     "docs/pretrained.md",
     "docs/ratings.md",
     "docs/recommendation.md",
-    "docs/search.md",
     "docs/strategies.md",
     "docs/sweeps.md",
     "docs/tables.md",
