@@ -36,7 +36,6 @@ WITHOUT_OUTPUTS = {
     "docs/ratings.md",
     "docs/recommendation.md",
     "docs/strategies.md",
-    "docs/sweeps.md",
     "docs/tables.md",
     "docs/tasks/best_optimizer.md",
     "docs/tasks/freeze_old_rows.md",
