@@ -32,18 +32,9 @@ WITHOUT_OUTPUTS = {
     "docs/knowledge_graphs.md",
     "docs/multi_worker.md",
     "docs/own_code.md",
-    "docs/pretrained.md",
     "docs/ratings.md",
     "docs/recommendation.md",
     "docs/strategies.md",
-    "docs/tables.md",
-    "docs/tasks/best_optimizer.md",
-    "docs/tasks/freeze_old_rows.md",
-    "docs/tasks/keras_tpu.md",
-    "docs/tasks/tpu.md",
-    "docs/tasks/two_gigabytes.md",
-    "docs/tutorial.md",
-    "docs/vectors.md",
 }
 """Pages where commands still lack their output. It only gets shorter."""
 
