@@ -36,7 +36,6 @@ WITHOUT_OUTPUTS = {
     "docs/pretrained.md",
     "docs/ratings.md",
     "docs/reading_results.md",
-    "docs/recommendation.md",
     "docs/reports.md",
     "docs/search.md",
     "docs/strategies.md",
