@@ -32,7 +32,6 @@ WITHOUT_OUTPUTS = {
     "docs/knowledge_graphs.md",
     "docs/metrics.md",
     "docs/multi_worker.md",
-    "docs/own_code.md",
     "docs/pretrained.md",
     "docs/ratings.md",
     "docs/reading_results.md",
