@@ -37,7 +37,6 @@ WITHOUT_OUTPUTS = {
     "docs/reading_results.md",
     "docs/reports.md",
     "docs/search.md",
-    "docs/strategies.md",
     "docs/sweeps.md",
     "docs/tables.md",
     "docs/tasks/best_optimizer.md",
