@@ -31,7 +31,6 @@ WITHOUT_OUTPUTS = {
     "docs/index.md",
     "docs/knowledge_graphs.md",
     "docs/metrics.md",
-    "docs/multi_worker.md",
     "docs/pretrained.md",
     "docs/ratings.md",
     "docs/reading_results.md",
