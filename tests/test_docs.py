@@ -29,7 +29,6 @@ WITHOUT_OUTPUTS = {
     "docs/choosing.md",
     "docs/export.md",
     "docs/index.md",
-    "docs/knowledge_graphs.md",
     "docs/metrics.md",
     "docs/pretrained.md",
     "docs/ratings.md",
