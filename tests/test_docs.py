@@ -27,7 +27,6 @@ from tests.thoroughness import thorough
 
 WITHOUT_OUTPUTS = {
     "docs/choosing.md",
-    "docs/export.md",
     "docs/index.md",
     "docs/metrics.md",
     "docs/pretrained.md",
