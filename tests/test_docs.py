@@ -30,7 +30,6 @@ WITHOUT_OUTPUTS = {
     "docs/index.md",
     "docs/metrics.md",
     "docs/pretrained.md",
-    "docs/ratings.md",
     "docs/reading_results.md",
     "docs/reports.md",
     "docs/search.md",
