@@ -27,14 +27,6 @@ from tests.thoroughness import thorough
 
 WITHOUT_OUTPUTS = {
     "docs/choosing.md",
-    "docs/clicks.md",
-    "docs/export.md",
-    "docs/knowledge_graphs.md",
-    "docs/multi_worker.md",
-    "docs/own_code.md",
-    "docs/ratings.md",
-    "docs/recommendation.md",
-    "docs/strategies.md",
 }
 """Pages where commands still lack their output. It only gets shorter."""
 
