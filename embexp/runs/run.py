@@ -274,11 +274,11 @@ def _too_good(stopping: EarlyStopping, outcome: Outcome, prepared: Prepared) -> 
     """Why the training stopped with nothing left to learn, and what may be wrong with such data."""
     value = (outcome.validation or {}).get(stopping.metric, stopping.best)
     found = dict.fromkeys(name for leak in prepared.data.scan.leaks for name in leak.columns)
-    columns = f"may leak it: {', '.join(found)}" if found else "whose value is only known later may leak it"
+    cause = f"a column may leak them: {', '.join(found)}" if found else "the inputs may hold what is only known later"
     return (
         f"training stopped after step {outcome.steps:,}: validation {stopping.metric} is {value:.3g}"
         f" and has hardly any room to improve, {PERFECT_TIMES} evaluations in a row. Labels can rarely be predicted"
-        f" so well: a column {columns}"
+        f" so well: {cause}"
     )
 
 

@@ -60,7 +60,7 @@ def test_a_run_stops_where_nothing_can_improve(folder: Path, tmp_path: Path) -> 
     assert summary["steps"] == 8 * len(values)  # of 480 examples each epoch
     assert [leak["kind"] for leak in summary["leaks"]] == ["filled"]
     [told] = [warning for warning in summary["warnings"] if "training stopped" in warning]
-    assert told.endswith("a column may leak it: refund")
+    assert told.endswith("a column may leak them: refund")
 
 
 def test_the_best_value_of_a_metric(folder: Path) -> None:

@@ -164,7 +164,7 @@ def test_the_command_reads_items_and_files(by_history: Run, tmp_path: Path, caps
         (user, item) for user, items in wanted.items() for item, _ in items
     ]
     assert told.err.splitlines() == [
-        "warning: 2 items not in the run's catalogue are ignored: 'zz', 'yy'",
+        "warning: ignored 2 items that the run's catalogue lacks: 'zz', 'yy'",
         "warning: no list for 1 user without any item that the run knows: 'cid'",
     ]
     assert command.main([directory, "--items", "i0,i3", "--count", "1"]) == 0

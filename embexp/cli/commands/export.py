@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
 from embexp.cli.commands.finished import check_finished
-from embexp.errors import NotARunError
+from embexp.errors import NotARunError, plural
 from embexp.specs.fields import names, path_of
 from embexp.system.printable import print
 
@@ -155,7 +155,7 @@ def _rows_of(changed: Changed) -> str:
 
     counts = changed.counts
     size, whole = byte_size(changed.bytes), byte_size(changed.whole)
-    return f"{counts.new:,} new rows, {counts.moved:,} moved, {counts.same:,} unchanged; {size} instead of {whole}"
+    return f"{plural(counts.new, 'new row')}, {counts.moved:,} moved, {counts.same:,} unchanged; {size} instead of {whole}"
 
 
 def apply(arguments: Sequence[str]) -> int:

@@ -42,7 +42,7 @@ def long_training_warnings(spec: RunSpec, entities: int, steps: int) -> Iterator
     better = "negative samples (data.negatives=128)" if distances else "experiment=knowledge_graph_large"
     yield (
         f"1-vs-all scores {spec.train.batch_size:,} × {entities:,} entities of dim {dim:,} in each of {steps:,} steps,"
-        f" which takes in the order of {hours:,.0f} hours on two cores; choose {better}, or fewer epochs"
+        f" which takes about {hours:,.0f} hours on two cores; choose {better}, or fewer epochs"
     )
 
 

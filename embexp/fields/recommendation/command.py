@@ -102,7 +102,7 @@ def _warn_of_histories(histories: Mapping[str, Sequence[str]], unknown: Mapping[
 
     if unknown:
         items = summarize_names([repr(item) for item in unknown])
-        warn(f"{plural(len(unknown), 'item')} not in the run's catalogue are ignored: {items}")
+        warn(f"ignored {plural(len(unknown), 'item')} that the run's catalogue lacks: {items}")
     if nobody := [repr(user) for user, given in histories.items() if all(item in unknown for item in given)]:
         warn(
             f"no list for {plural(len(nobody), 'user')} without any item that the run knows: {summarize_names(nobody)}"
