@@ -26,7 +26,6 @@ from tests.outputs import BLOCK, PAGES, ROOT
 from tests.thoroughness import thorough
 
 WITHOUT_OUTPUTS = {
-    "docs/choosing.md",
     "docs/index.md",
     "docs/metrics.md",
     "docs/pretrained.md",
