@@ -201,7 +201,7 @@ def export(
                 case ExportKind.NPY:
                     _write_npy(source, rows, directory, out, progress=progress)
                 case ExportKind.WORD2VEC:
-                    _write_word2vec(source, rows, directory, out, binary=binary, progress=progress)
+                    shapes = _write_word2vec(source, rows, directory, out, binary=binary, progress=progress)
                 case ExportKind.PROJECTOR:
                     _write_projector(source, rows, directory, progress=progress)
         return Exported(out, shapes, signatures)
@@ -374,14 +374,15 @@ def lines_of_rows(vocabulary: TokenVocabulary, rows: int) -> pa.LargeStringArray
 
 def _write_word2vec(
     run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, out: Path, *, binary: bool, progress: Progress
-) -> None:
+) -> dict[str, tuple[int, int]]:
     """Writes the rows that have a token in word2vec's form: `NAME.vec` (text) or `NAME.bin` (binary).
 
-    If ids are row numbers, they are the tokens.
+    If ids are row numbers, they are the tokens. Returns how many rows of which dimension were written, by table.
 
     Raises:
         DataError: word2vec's files can't hold a token, or rows are buckets.
     """
+    written = {}
     for name, rows in tables.items():
         file = f"{name}.{'bin' if binary else 'vec'}"
         vocabulary = run.vocabulary(name)
@@ -395,6 +396,8 @@ def _write_word2vec(
         vectors.write_vectors(
             some, known.tokens, directory / file, named=out / file, any_token=other, progress=progress
         )
+        written[name] = (some.rows, some.dim)
+    return written
 
 
 def _write_projector(

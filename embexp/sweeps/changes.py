@@ -232,7 +232,8 @@ def rerun(
         search = begun.plan().search if begun.noted.get("search") else None
         kept = [aside for job in jobs if (aside := _set_aside(place, job)) is not None]
         ledger.restart([job.number for job in jobs])
-        where = f"; their earlier files are in {', '.join(map(str, kept))}" if kept else ""
+        whose = "its" if len(jobs) == 1 else "their"
+        where = f"; {whose} earlier files are in {', '.join(map(str, kept))}" if kept else ""
         done = f"; `embexp resume {place}` runs {'it' if len(jobs) == 1 else 'them'}" if later else ""
         _say(console, f"{_count(numbers)} planned again{where}{done}")
         if later:

@@ -87,6 +87,7 @@ def test_word2vec_is_read_by_gensim_and_by_us(binary: bool, run: embexp.Run, tmp
     (path,) = exported.path.iterdir()
     assert path.name == ("item.bin" if binary else "item.vec")
     tokens, rows = run.vocabulary("item").tokens(1), run.table("item")[1:13]
+    assert exported.tables == {"item": rows.shape}
     ours = open_vectors(path, cache=tmp_path / "cache")
     assert ours.tokens is not None
     assert ours.tokens.to_pylist() == tokens
