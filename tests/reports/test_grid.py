@@ -100,7 +100,7 @@ def test_settings_move_no_cursor(value: object, text: str) -> None:
         ([0.123456789, 0.123456788], ("0.123456789", "0.123456788")),
         ([1.0, "adam", 7, float("inf")], ("1", "adam", "7", "inf")),
         ([0.1234567, 0.1234567], ("0.1235", "0.1235")),
-        ([1234567.0, 1234568.0], ("1234567", "1234568")),
+        ([1234567.0, 1234568.0], ("1234567.0", "1234568.0")),
     ],
 )
 def test_settings_have_the_digits_that_tell_them_apart(values: list[object], texts: tuple[str, ...]) -> None:
