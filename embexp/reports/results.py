@@ -198,9 +198,7 @@ def fits(summary: Mapping[str, Any]) -> Iterator[str]:
 def continued(summary: Mapping[str, Any]) -> Iterator[str]:
     """Lines on the run that this one went on from: which it is, and the rows of each table's tokens."""
     if parent := summary.get("parent"):
-        before = (
-            f"{parent['links']:,} run{'s' if parent['links'] > 1 else ''} before it, {plural(parent['steps'], 'step')}"
-        )
+        before = f"{plural(parent['links'], 'run')} before it, {plural(parent['steps'], 'step')}"
         yield f"continues {shown_path(Path(parent['path']))} ({before})"
         for table, rows in parent["tables"].items():
             yield f"  {table}: {kept_rows(rows)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from embexp.errors import CombinationFault
+from embexp.errors import CombinationFault, plural
 from embexp.specs.base import (
     BY_KIND,
     BlockRows,
@@ -166,7 +166,7 @@ class GPU(_Threads):
     @property
     def described(self) -> str:
         """With the number of GPUs."""
-        return f"gpu of {_counted(self.devices, 'device')}"
+        return f"gpu of {plural(self.devices, 'device')}"
 
 
 class Mirrored(_Threads):
@@ -190,7 +190,7 @@ class Mirrored(_Threads):
     def described(self) -> str:
         """With the number of replicas."""
         where = "GPUs, or logical processors of this machine where there are fewer"
-        return f"mirrored over {_counted(self.replicas, 'replica')} ({where})"
+        return f"mirrored over {plural(self.replicas, 'replica')} ({where})"
 
 
 class _OwnMemory(_Threads):
@@ -314,8 +314,8 @@ class TPUSimulator(_OwnMemory):
     def described(self) -> str:
         """With its cores and hosts, and that it is a simulation."""
         hosts = f" on {self.hosts} hosts" if self.hosts > 1 else ""
-        sparse = f" with {_counted(self.sparse_cores, 'SparseCore')} each" if self.sparse_cores_wanted else ""
-        return f"tpu_simulator of {_counted(self.cores, 'core')}{sparse}{hosts} (a simulation)"
+        sparse = f" with {plural(self.sparse_cores, 'SparseCore')} each" if self.sparse_cores_wanted else ""
+        return f"tpu_simulator of {plural(self.cores, 'core')}{sparse}{hosts} (a simulation)"
 
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
@@ -369,14 +369,10 @@ class MultiWorker(_Threads):
     @property
     def described(self) -> str:
         """With the number of workers."""
-        return f"multi_worker of {_counted(self.workers, 'worker')}"
+        return f"multi_worker of {plural(self.workers, 'worker')}"
 
 
 Strategy = Annotated[CPU | GPU | Mirrored | MultiWorker | TPU | TPUSimulator, BY_KIND]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count > 1 else ''}"
 
 
 def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.errors import RunError
+from embexp.errors import RunError, plural
 from embexp.specs.strategies import GPU, Mirrored
 from embexp.specs.tasks import KNOWN
 from embexp.strategies.strategy import OneDevice, Replicated, Strategy
@@ -92,7 +92,7 @@ def build_gpu(spec: GPU, *, traced: bool = False) -> Strategy:
 def _missing(count: int, found: int, *, cuda: bool) -> str:
     if found:
         return (
-            f"strategy=gpu with strategy.devices={count}: TensorFlow sees {found} GPU{'s' if found > 1 else ''};"
+            f"strategy=gpu with strategy.devices={count}: TensorFlow sees {plural(found, 'GPU')};"
             f" set strategy.devices={found}, or check which GPUs CUDA_VISIBLE_DEVICES leaves visible"
         )
     if not cuda:
@@ -116,7 +116,7 @@ def build_mirrored(spec: Mirrored, *, traced: bool = False) -> MirroredStrategy:
     if found >= replicas:
         return MirroredStrategy([f"GPU:{number}" for number in range(replicas)])
     logical_processors(replicas)
-    seen = f"{found} GPU{'s' if found > 1 else ''}" if found else "no GPU"
+    seen = plural(found, "GPU") if found else "no GPU"
     note = (
         f"strategy mirrored: TensorFlow sees {seen}, so the {replicas} replicas are logical processors of "
         f"this machine, which share its cores: they don't make a run faster"

@@ -261,7 +261,7 @@ def _left(pace: Pace) -> str | None:
     if pace.seconds_left is None:
         return None
     count = pace.untimed_evaluations
-    evaluations = f" and {count:,} evaluation{'s' if count > 1 else ''}" if count else ""
+    evaluations = f" and {plural(count, 'evaluation')}" if count else ""
     return f"{duration(pace.seconds_left)}{evaluations} left" if pace.seconds_left or count else None
 
 
