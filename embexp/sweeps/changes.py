@@ -20,7 +20,7 @@ from rich.console import Console
 from embexp.config import composition, zipped
 from embexp.config import overrides as additions
 from embexp.config.named_code import Permission
-from embexp.errors import CommandLineError, RunError
+from embexp.errors import CommandLineError, RunError, plural
 from embexp.records.folder import check_code, check_entries
 from embexp.reports import jobs as states
 from embexp.reports.record import Status
@@ -172,9 +172,7 @@ def add(
         ledger.add(new, {ADDED: {"numbers": sorted({*earlier, *numbers})}, states.TABLES_NOTED: {}})
         missing = [job.number for job in new if job.same_as is None and not job.state.is_settled]
         there = len(found) - len(new)
-        text = (
-            f"{_count(numbers)} added to the sweep in {place}" if new else f"nothing is added to the sweep in {place}"
-        )
+        text = f"{_jobs_are(numbers) if new else 'nothing is'} added to the sweep in {place}"
         text += f"; {there} {'is' if there == 1 else 'are'} already there" if there else ""
         _say(console, text + (f"; `embexp resume {place}` runs what is missing" if later and missing else ""))
         return begun.run(missing, console, command) if missing and not later else True
@@ -235,7 +233,7 @@ def rerun(
         whose = "its" if len(jobs) == 1 else "their"
         where = f"; {whose} earlier files are in {', '.join(map(str, kept))}" if kept else ""
         done = f"; `embexp resume {place}` runs {'it' if len(jobs) == 1 else 'them'}" if later else ""
-        _say(console, f"{_count(numbers)} planned again{where}{done}")
+        _say(console, f"{_jobs_are(numbers)} planned again{where}{done}")
         if later:
             return True
         names = [job.number for job in jobs]
@@ -247,7 +245,7 @@ def rerun(
             ended = begun.run(names, console, command)
         told = study.refresh(search, place, outcomes_of_trials(ledger, search), LedgerTimes(ledger, search.seeds))
         if told:
-            _say(console, f"the search has new values for {_count(told, 'trial', of='')}")
+            _say(console, f"the search has new values for {plural(len(told), 'trial')}")
         return ended
 
 
@@ -311,9 +309,9 @@ def forget(
             shutil.rmtree(folder)
             files.to_disk(folder.parent)
         with running(place, begun.launching, console, folder=begun.folder, engine=begun.engine) as runner:
-            _say(console, f"{_count(numbers)} removed from the sweep in {place}")
+            _say(console, f"{_jobs_are(numbers)} removed from the sweep in {place}")
             if knows is not None:
-                _say(console, f"the sampler knows {_count(range(knows), 'trial', of='')} now, and none of these")
+                _say(console, f"the sampler knows {plural(knows, 'trial')} now, and none of these")
             if staying := [str(each) for each in folders if each.is_dir()]:
                 _say(
                     console, f"{'their folders stay' if len(staying) > 1 else 'its folder stays'}: {', '.join(staying)}"
@@ -374,10 +372,9 @@ def _listed(numbers: Sequence[int]) -> str:
     )
 
 
-def _count(numbers: Collection[int], what: str = "job", *, of: str = "is") -> str:
-    """A number of jobs with a verb: `1 job is`, `2 jobs are`."""
-    verb = "" if not of else " is" if len(numbers) == 1 else " are"
-    return f"{len(numbers)} {what}{'' if len(numbers) == 1 else 's'}{verb}"
+def _jobs_are(numbers: Collection[int]) -> str:
+    """`1 job is`, `2 jobs are`."""
+    return f"{plural(len(numbers), 'job')} {'is' if len(numbers) == 1 else 'are'}"
 
 
 def _say(console: Console, text: str) -> None:

@@ -315,7 +315,8 @@ def _endpoint() -> str:
 
 
 def _is_about_bucket(error: BaseException) -> bool:
-    return any("bucket" in str(each).lower() for each in _chain(error))
+    codes = [getattr(each, "response", {}).get("Error", {}).get("Code") for each in _chain(error)]
+    return "NoSuchBucket" in codes
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -89,7 +89,8 @@ def warnings(
 ) -> list[str]:
     """A line for each split on which a run is no better than a constant, or has a metric that is worse than its.
 
-    It has the figures of the metrics that decide, and of those that are worse. The first line has the remedy.
+    It has the figures of the metrics that are worse; if none of those that decide is, it has them all. The first line
+    has the remedy.
 
     Args:
         found: final metrics by split; all but the training split are judged.
@@ -102,9 +103,8 @@ def warnings(
         own, other, names = found[split], constant[split], worse(found[split], constant[split])
         beats = beaten(task, own, other)
         if not beats:
-            names = list(
-                dict.fromkeys([*(name for name in reference.metrics if name in own and name in other), *names])
-            )
+            decide = [name for name in reference.metrics if name in own and name in other]
+            names = list(dict.fromkeys([*([name for name in decide if name in names] or decide), *names]))
         if names:
             what = "worse than" if beats else "no better than"
             figures = ", ".join(f"{name} {own[name]:.4f} ({other[name]:.4f})" for name in names)

@@ -146,7 +146,10 @@ def test_every_split_is_judged_and_every_metric_that_is_worse_is_named() -> None
 
     assert lines(learned, learned) == []
     [only] = lines(learned, missed)
-    assert only.startswith("no better than a constant: test log_loss 0.6640 (0.6574), auc 0.5200 (0.5000), in brackets")
+    assert only.startswith("no better than a constant: test log_loss 0.6640 (0.6574), in brackets")  # AUC is better
+    hardly = {"log_loss": 0.6572, "auc": 0.52, "loss": 0.6572}
+    [figures] = lines(learned, hardly)
+    assert "test log_loss 0.6572 (0.6574), auc 0.5200 (0.5000), in brackets" in figures
     assert rates in only
     first, second = lines(missed, missed)
     assert first.startswith("no better than a constant: validation log_loss")
