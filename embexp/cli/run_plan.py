@@ -204,7 +204,9 @@ def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "numbers", shown
     yield "model", f"{spec.model.kind}, dense optimizer {dense.kind} (learning rate {dense.learning_rate:g})"
     yield "training", f"{' or '.join(filter(None, length))}, batch size {train.batch_size:,}"
-    yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
+    own = any(getattr(table, name) for table in spec.tables.values() for name in ("pretrained", "init", "freeze"))
+    inherited = f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
+    yield "tables", f"{inherited}, unless a table has its own" if own else inherited
     runtime = spec.executing_runtime
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
     yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
