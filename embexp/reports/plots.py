@@ -303,7 +303,8 @@ def files_figure(
     frame(axes)
     axes.set_xlabel(across, fontsize=9)
     tested = [number + 1 for points in lines.values() for number in points]
-    axes.set_xlim(min(tested) - 0.2, max(tested) + 0.2)
+    margin = max(0.2, 0.02 * (max(tested) - min(tested)))  # half a marker
+    axes.set_xlim(min(tested) - margin, max(tested) + margin)
     better = direction(metric)
     axes.set_ylabel(title(metric) + ("" if better is None else f"\n{better.value} is better"), fontsize=9)
     figure.suptitle(one_line(name, 60), x=0.01, ha="left", fontsize=12, fontweight="bold")

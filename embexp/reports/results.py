@@ -171,10 +171,13 @@ def files(directory: Path, contents: Iterable[tuple[str, str]]) -> Iterator[Rend
         yield Padding(table, (0, 0, 0, 2), expand=False)
 
 
-def warnings(summary: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """A line for each warning of a summary."""
-    for warning in summary.get("warnings") or ():
+def warnings(summary: Mapping[str, Any], most: int | None = None) -> Iterator[RenderableType]:
+    """A line for each warning of a summary, and one for those beyond `most`."""
+    found = summary.get("warnings") or ()
+    for warning in found[:most]:
         yield Text.assemble(("warning: ", "bold yellow"), str(warning))
+    if most is not None and len(found) > most:
+        yield f"… and {plural(len(found) - most, 'more warning')}, in summary.json"
 
 
 def claims(summary: Mapping[str, Any]) -> Iterator[Text]:

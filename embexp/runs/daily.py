@@ -30,6 +30,8 @@ _FILES = {
     "daily.png": "the metric of each file",
     "continued-001/ …": "the runs, each with its own summary, checkpoints and plots",
 }
+_WARNINGS = 5
+"""How many are shown: each file has its own, and the table must stay in sight."""
 
 
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
@@ -147,7 +149,7 @@ class Comparison:
         yield from results.spaced([self._table(options)], options)
         yield from self._sentences()
         yield from results.files(self.directory, _FILES.items())
-        yield from results.warnings(self.summary)
+        yield from results.warnings(self.summary, _WARNINGS)
 
     def _table(self, options: ConsoleOptions) -> Table:
         shown, runs = series(self.summary), self.summary["runs"]

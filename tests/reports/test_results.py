@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from embexp.reports.results import Results, shown_path
+from embexp.reports.results import Results, shown_path, warnings
 
 SUMMARY: dict[str, Any] = {
     "status": "stopped_early",
@@ -65,6 +65,12 @@ def test_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "  plots/        overview.png and more",
         "warning: validation: [auc] is undefined",
     ]
+
+
+def test_warnings_beyond_the_first_are_counted() -> None:
+    found = [str(each) for each in warnings({"warnings": ["a", "b", "c"]}, 1)]
+    assert found == ["warning: a", "… and 2 more warnings, in summary.json"]
+    assert [str(each) for each in warnings({"warnings": ["a", "b"]}, 2)] == ["warning: a", "warning: b"]
 
 
 def test_a_baseline_is_shown_beside_the_metrics_of_its_split(tmp_path: Path) -> None:
