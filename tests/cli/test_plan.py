@@ -40,7 +40,7 @@ def test_own_settings_are_told_from_inherited_ones(capsys: pytest.CaptureFixture
     lines = plan(capsys, "optimizer=adagrad", "optimizer@tables.item.optimizer=ftrl", "init@tables.item.init=assign")
     assert row(lines, "item")[-6:] == ["ftrl", "0.001", "optimizer", "ftrl,", "init", "assign"]
     assert row(lines, "user")[-2:] == ["adagrad", "0.05"]
-    assert row(lines, "tables")[-8:] == [*"freeze none, unless a table has its own".split()]
+    assert " ".join(row(lines, "tables")).endswith("freeze none, unless a table has its own")
     assert row(plan(capsys, "optimizer=adagrad"), "tables")[-2:] == ["freeze", "none"]
 
 
