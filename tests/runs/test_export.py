@@ -22,6 +22,7 @@ from embexp.errors import NotARunError, RunError
 from embexp.records import inventory
 from embexp.runs import finished as exporting
 from embexp.runs import run as single
+from embexp.runs import serving
 
 USERS, ITEMS, EXAMPLES, DIM = 12, 15, 240, 4
 Example = tuple[str, str, list[tuple[str, float]]]
@@ -510,6 +511,19 @@ def test_a_run_that_does_not_tell_its_columns(run: Callable[..., Path], tmp_path
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(RunError, match=r"has no `columns`: an earlier version of embexp made this run"):
         exporting.export(tmp_path, tmp_path.with_name("out"))
+
+
+def test_each_form_is_traced_once(odd_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow traces a function again when it saves it, unless it was traced with what it looks for then."""
+    traced, predict = [], serving.FeatureModel._predict
+
+    def counted(self: serving.FeatureModel, features: Any) -> Any:
+        traced.append(features["who"].dtype)
+        return predict(self, features)
+
+    monkeypatch.setattr(serving.FeatureModel, "_predict", counted)
+    exporting.export(odd_run, tmp_path / "out")
+    assert traced == [tf.string, tf.int64]
 
 
 def test_a_disk_that_is_full_leaves_nothing(odd_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
