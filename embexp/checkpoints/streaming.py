@@ -248,10 +248,9 @@ class VariableInBlocks:
             start += len(block)
 
 
-def traced_for_saving() -> contextlib.AbstractContextManager[None]:
+def traced_for_saving() -> Any:
     """A block whose functions `write_saved_model` takes as they are: it traces those from elsewhere a second time."""
-    found: contextlib.AbstractContextManager[None] = save_context.save_context(_SAVED)
-    return found
+    return save_context.save_context(_SAVED)
 
 
 def write_saved_model(

@@ -591,13 +591,11 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             end = "" if form is Form.PADDED else f"_{form}"
             for tokens, name in ((True, f"serving{end}" if end else "serving_default"), (False, f"serving_ids{end}")):
                 # With names: TensorFlow gives some to specs without, and for these it traces again when it saves.
-                named = {
-                    column: tf.TensorSpec(spec.shape, spec.dtype, f"features_{self._named[column]}")
-                    if isinstance(spec, tf.TensorSpec)
-                    else spec
-                    for column, spec in self._specs(form, tokens=tokens).items()
-                }
-                self.predict.get_concrete_function(named)
+                specs = self._specs(form, tokens=tokens)
+                for column, spec in specs.items():
+                    if isinstance(spec, tf.TensorSpec):
+                        specs[column] = tf.TensorSpec(spec.shape, spec.dtype, f"features_{self._named[column]}")
+                self.predict.get_concrete_function(specs)
                 found[name] = self._signature(form, tokens=tokens)
         return found
 
@@ -897,13 +895,8 @@ def with_same_counts(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     (first, of_first), *others = ((name, _count(value)) for name, value in inputs.items())
     # By one operation each: `tf.debugging` adds two graphs to every check.
-    checks = [
-        tf.raw_ops.Assert(
-            condition=tf.equal(count, of_first),
-            data=[f"{name} and {first} have different numbers of examples", count, of_first],
-        )
-        for name, count in others
-    ]
+    differ = f" and {first} have different numbers of examples"
+    checks = [tf.raw_ops.Assert(condition=tf.equal(count, of_first), data=[name + differ]) for name, count in others]
     with tf.control_dependencies(checks):
         same: dict[str, Any] = tf.nest.map_structure(tf.identity, dict(inputs), expand_composites=True)
     return same
