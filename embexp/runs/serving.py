@@ -562,7 +562,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         """
         super().__init__()
         of_rows = tf.function(predict, autograph=False)  # one graph for tokens and row numbers, padded or ragged
-        self._logits = lambda batch: of_rows(batch)  # not an attribute that TensorFlow would save by itself
+        self._logits: Predict = lambda batch: of_rows(batch)  # no attribute that TensorFlow would save by itself
         self._outputs = outputs
         self._columns, self._dense = tuple(columns), tuple(dense)
         self._parts, self._vocabularies = list(parts), [column.vocabulary for column in columns]
