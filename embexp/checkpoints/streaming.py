@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
-from tensorflow.python.saved_model import fingerprinting_utils
+from tensorflow.python.saved_model import fingerprinting_utils, save_context
 
 from embexp.checkpoints import restoring
 from embexp.checkpoints.store import CHECKPOINT_NAME, follows_step, plain_path
@@ -42,6 +42,7 @@ _NUMBERS, _ROWS = "increment_numbers/", "increment/"
 _BLOCK_BYTES = 1 << 24
 _OF_THIS_PROCESS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 """Operations that call Python functions."""
+_SAVED = tf.saved_model.SaveOptions()
 
 
 def write(
@@ -247,6 +248,11 @@ class VariableInBlocks:
             start += len(block)
 
 
+def traced_for_saving() -> Any:
+    """A block whose functions `write_saved_model` takes as they are: it traces those from elsewhere a second time."""
+    return save_context.save_context(_SAVED)
+
+
 def write_saved_model(
     module: Any,
     signatures: Mapping[str, Any],
@@ -268,7 +274,7 @@ def write_saved_model(
     _check_operations(signatures)
     with plain_path(directory) as path:
         try:
-            tf.saved_model.save(module, str(path), signatures=dict(signatures))
+            tf.saved_model.save(module, str(path), signatures=dict(signatures), options=_SAVED)
         except AssertionError as error:  # what TensorFlow raises where it finds an "untracked" resource
             first = str(error).partition(". ")[0]
             raise RunError(

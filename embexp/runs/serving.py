@@ -320,9 +320,10 @@ def write(
         pieces = Pieces(run, step, columns, shared, vocabularies, _parts(model), tuple(allow_code), progress)
         module = imported(spec.task.serving)(pieces)
         module.tables = {name: table.variable for name, table in exported.items()}
-        signatures = module.signatures()
-        if spec.data.serving:
-            signatures |= imported(spec.data.serving)(spec.data, module, columns)
+        with streaming.traced_for_saving():
+            signatures = module.signatures()
+            if spec.data.serving:
+                signatures |= imported(spec.data.serving)(spec.data, module, columns)
         written = {name: rows for name, rows in tables.items() if not (without_rows and name in run.tables)}
         streaming.write_saved_model(module, signatures, written, directory, progress=progress)
     return {name: _inputs(function) for name, function in signatures.items()}
@@ -362,7 +363,8 @@ def write_apart(
     shapes = {name: each.activation_shape(tables[each.table].dim) for name, each in spec.features.items()}
     pieces = Pieces(run, step, columns, {}, {}, _parts(model), tuple(allow_code), progress, shapes)
     module = imported(spec.task.serving)(pieces)
-    signatures = module.signatures()
+    with streaming.traced_for_saving():
+        signatures = module.signatures()
     streaming.write_saved_model(module, signatures, {}, directory, progress=progress)
     return {name: _inputs(function) for name, function in signatures.items()}
 
@@ -559,7 +561,9 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             RunError: two inputs would have one name.
         """
         super().__init__()
-        self._logits, self._outputs = predict, outputs
+        of_rows = tf.function(predict, autograph=False)  # one graph for tokens and row numbers, padded or ragged
+        self._logits: Predict = lambda batch: of_rows(batch)  # no attribute that TensorFlow would save by itself
+        self._outputs = outputs
         self._columns, self._dense = tuple(columns), tuple(dense)
         self._parts, self._vocabularies = list(parts), [column.vocabulary for column in columns]
         self._marks = marks
@@ -586,7 +590,12 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         for form in self.forms:
             end = "" if form is Form.PADDED else f"_{form}"
             for tokens, name in ((True, f"serving{end}" if end else "serving_default"), (False, f"serving_ids{end}")):
-                self.predict.get_concrete_function(self._specs(form, tokens=tokens))
+                # With names: TensorFlow gives some to specs without, and for these it traces again when it saves.
+                specs = self._specs(form, tokens=tokens)
+                for column, spec in specs.items():
+                    if isinstance(spec, tf.TensorSpec):
+                        specs[column] = tf.TensorSpec(spec.shape, spec.dtype, f"features_{self._named[column]}")
+                self.predict.get_concrete_function(specs)
                 found[name] = self._signature(form, tokens=tokens)
         return found
 
@@ -885,10 +894,9 @@ def with_same_counts(inputs: Mapping[str, Any]) -> dict[str, Any]:
     They are compared before any other operation reads them, which might fail with a message of its own.
     """
     (first, of_first), *others = ((name, _count(value)) for name, value in inputs.items())
-    checks = [
-        tf.debugging.assert_equal(count, of_first, f"{name} and {first} have different numbers of examples")
-        for name, count in others
-    ]
+    # By one operation each: `tf.debugging` adds two graphs to every check.
+    differ = f" and {first} have different numbers of examples"
+    checks = [tf.raw_ops.Assert(condition=tf.equal(count, of_first), data=[name + differ]) for name, count in others]
     with tf.control_dependencies(checks):
         same: dict[str, Any] = tf.nest.map_structure(tf.identity, dict(inputs), expand_composites=True)
     return same

@@ -81,6 +81,8 @@ def spec_of(folder: Path, *overrides: str) -> embexp.RunSpec:
             "dense_optimizer=adam",
             "dense_optimizer.learning_rate=0.01",
             "train.epochs=6",
+            "output.tensorboard=false",
+            "output.baselines=false",
             f"output.cache={folder}/cache",
             *overrides,
         ]
@@ -198,6 +200,7 @@ def test_kims_variants_share_one_path(
         f"pretrained.path={folder}/vectors.npy",
         "optimizer.learning_rate=1e-4",
         "train.epochs=1",
+        "output.plots=false",
     )
     freeze, first = result.summary["freeze"]["word"], result.summary["initialization"]["tables"]["word"]
     assert first["rows_pretrained"] == (34 if starts_as_file else 0)

@@ -160,6 +160,7 @@ def test_a_parent_that_is_better_is_told(metric: str, interval: list[float], war
     assert not list(continued.warnings(changed, metric, None))
 
 
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_chain_is_shown_and_checked(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start = ["run", "experiment=animals", "--config-dir", str(folder / "own"), f"data.path={folder / 'monday.csv'}"]
     assert main([*start, f"hydra.run.dir={tmp_path / 'first'}", "train.steps=2", *QUIET]) == 0
@@ -217,6 +218,7 @@ def test_files_that_come_day_by_day(folder: Path, tmp_path: Path) -> None:
     assert main(["report", str(tmp_path / "out"), "--no-html"]) == 0
 
 
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_file_that_is_cut_by_a_column_is_as_files(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +262,7 @@ def test_a_file_that_is_cut_by_a_column_is_as_files(
     assert embexp.verify("cut").identical
 
 
+@pytest.mark.usefixtures("forked_jobs")
 def test_earlier_examples_are_mixed_in(folder: Path, tuesday: Path) -> None:
     out = go_on(folder, tuesday.name, "wednesday", "parent.replay=0.25", "train.epochs=1")
     run = embexp.load_run(out)

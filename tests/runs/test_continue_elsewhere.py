@@ -14,6 +14,7 @@ from tests.runs.animals import QUIET, write, write_experiment
 from tests.strategies.cluster.cluster_runs import command, done
 
 
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_graph_goes_on_with_new_entities_and_relations(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for name, low, high, relations in (("one", 0, 12, 2), ("two", 4, 16, 3)):
@@ -50,6 +51,7 @@ def test_a_graph_goes_on_with_new_entities_and_relations(tmp_path: Path) -> None
     assert embexp.verify(again.directory).identical
 
 
+@pytest.mark.usefixtures("forked_jobs")
 def test_recommendation_goes_on_with_users_that_the_parent_lacks(tmp_path: Path) -> None:
     """Adjacency lists; earlier interactions are mixed in, and the change is that of users whom both know."""
     random = np.random.default_rng(0)

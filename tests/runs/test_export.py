@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from hypothesis import given
@@ -20,6 +22,7 @@ from embexp.errors import NotARunError, RunError
 from embexp.records import inventory
 from embexp.runs import finished as exporting
 from embexp.runs import run as single
+from embexp.runs import serving
 
 USERS, ITEMS, EXAMPLES, DIM = 12, 15, 240, 4
 Example = tuple[str, str, list[tuple[str, float]]]
@@ -85,7 +88,7 @@ def spec_of(path: Path, **changes: Any) -> embexp.RunSpec:
         "optimizer": {"kind": "adagrad", "learning_rate": 0.1},
         "dense_optimizer": {"kind": "adam", "learning_rate": 0.01},
         "train": {"steps": 20, "epochs": None, "batch_size": 16},
-        "output": {"plots": False, "tensorboard": False, "cache": str(path.parent / "cache")},
+        "output": {"plots": False, "tensorboard": False, "baselines": False, "cache": str(path.parent / "cache")},
     }
     return embexp.RunSpec.model_validate({**base, **changes})
 
@@ -347,31 +350,38 @@ def test_an_output_shape_holds_for_batches_of_any_size(
     np.testing.assert_allclose(found, finished.predict(visits), rtol=1e-6)
 
 
-def test_tokens_with_line_ends(folder: Path, tmp_path: Path, exported: Callable[[Path], Path]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+ODD_NAMES = ["a\nb", "a\\nb", "c\r", "c", "\\", "\r\n"]
 
-    names = ["a\nb", "a\\nb", "c\r", "c", "\\", "\r\n"]
-    draw = np.random.default_rng(1)
+
+@pytest.fixture(scope="module")
+def odd(folder: Path) -> Path:
+    """Users whose names hold line ends, and items."""
+    draw, path = np.random.default_rng(1), folder / "odd.parquet"
     data = {
-        "who": draw.choice(names, 60).tolist(),
+        "who": draw.choice(ODD_NAMES, 60).tolist(),
         "item": draw.choice(["x", "y"], 60).tolist(),
         "stars": draw.normal(size=60),
     }
-    pq.write_table(pa.table(data), tmp_path / "odd.parquet")
-    spec = spec_of(
-        tmp_path / "odd.parquet",
-        task="regression",
-        data={"kind": "parquet", "path": str(tmp_path / "odd.parquet"), "label": "stars"},
-        features={"user": {"table": "user", "column": "who"}, "item": {"table": "item"}},
-        model={"kind": "dot", "left": ["user"], "right": ["item"]},
-    )
-    (folder / "odd").mkdir()
-    directory = single.run(spec, folder / "odd").directory
-    loaded = tf.saved_model.load(str(exported(directory)))
+    pq.write_table(pa.table(data), path)
+    return path
+
+
+PLAIN = {"user": {"table": "user", "column": "who"}, "item": {"table": "item"}}
+"""Features of one value each, of which an export traces few signatures."""
+
+
+@pytest.fixture(scope="module")
+def odd_run(run: Callable[..., Path], odd: Path) -> Path:
+    data, model = {"kind": "parquet", "path": str(odd), "label": "stars"}, {"kind": "dot", "left": ["user"]}
+    return run("odd", task="regression", data=data, features=PLAIN, model={**model, "right": ["item"]})
+
+
+def test_tokens_with_line_ends(odd: Path, odd_run: Path, exported: Callable[[Path], Path]) -> None:
+    data = pq.read_table(odd).to_pydict()
+    loaded = tf.saved_model.load(str(exported(odd_run)))
     given = {"who": tf.constant(data["who"]), "item": tf.constant(data["item"])}
-    expected = embexp.load_run(directory).predict(tmp_path / "odd.parquet")
-    assert len(np.unique(expected)) > len(names)
+    expected = embexp.load_run(odd_run).predict(odd)
+    assert len(np.unique(expected)) > len(ODD_NAMES)
     np.testing.assert_allclose(loaded.predict(given)["predictions"].numpy(), expected, rtol=1e-6)
 
 
@@ -433,9 +443,14 @@ def own_models(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     return "models_to_export"
 
 
-def test_a_model_that_calls_python_is_refused(run: Callable[..., Path], tmp_path: Path, own_models: str) -> None:
+def test_a_model_that_calls_python_is_refused(
+    run: Callable[..., Path], odd: Path, tmp_path: Path, own_models: str
+) -> None:
     function = f"{own_models}:python"
-    directory = run("python", model={"kind": "keras", "function": function})
+    data = {"kind": "parquet", "path": str(odd), "label": "stars"}
+    directory = run(
+        "python", task="regression", data=data, features=PLAIN, model={"kind": "keras", "function": function}
+    )
     with pytest.raises(RunError, match=r"calls a Python function .*use TensorFlow's operations"):
         exporting.export(directory, tmp_path / "out", allow_code=[function])
     assert not list(tmp_path.glob("out*"))
@@ -498,13 +513,24 @@ def test_a_run_that_does_not_tell_its_columns(run: Callable[..., Path], tmp_path
         exporting.export(tmp_path, tmp_path.with_name("out"))
 
 
-def test_a_disk_that_is_full_leaves_nothing(
-    run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_form_is_traced_once(odd_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow traces a function again when it saves it, unless it was traced with what it looks for then."""
+    traced, predict = [], serving.FeatureModel._predict
+
+    def counted(self: serving.FeatureModel, features: Any) -> Any:
+        traced.append(features["who"].dtype)
+        return predict(self, features)
+
+    monkeypatch.setattr(serving.FeatureModel, "_predict", counted)
+    exporting.export(odd_run, tmp_path / "out")
+    assert traced == [tf.string, tf.int64]
+
+
+def test_a_disk_that_is_full_leaves_nothing(odd_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("embexp.system.tensor_bundle.writer.BundleWriter.finish", full)
     with pytest.raises(RunError, match=r"out can't be written: No space left on device"):
-        exporting.export(run("mlp"), tmp_path / "out")
+        exporting.export(odd_run, tmp_path / "out")
     assert not list(tmp_path.iterdir())

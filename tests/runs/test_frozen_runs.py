@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,23 +90,23 @@ def losses(result: single.RunResult) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def results(file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], single.RunResult]:
+def result_of(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], single.RunResult]:
+    """Runs in a runtime and a layout, once."""
     folder = tmp_path_factory.mktemp("runs")
-    return {
-        (runtime, layout): run(
-            file, folder / f"{runtime}_{layout}", f"runtime={runtime}", *LAYOUTS[layout], *RULE, *FROZEN
-        )
-        for runtime, layout in PAIRS
-    }
+
+    @functools.cache
+    def result_of(runtime: str, layout: str) -> single.RunResult:
+        return run(file, folder / f"{runtime}_{layout}", f"runtime={runtime}", *LAYOUTS[layout], *RULE, *FROZEN)
+
+    return result_of
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize(("runtime", "layout"), PAIRS)
 def test_frozen_rows_in_every_layout_and_runtime(
-    file: Path, results: dict[tuple[str, str], single.RunResult], pair: tuple[str, str]
+    file: Path, result_of: Callable[[str, str], single.RunResult], runtime: str, layout: str
 ) -> None:
-    runtime, layout = pair
-    result, reference = results[pair], results["function", "variable"]
+    result, reference = result_of(runtime, layout), result_of("function", "variable")
     found: dict[str, Any] = dict(result.summary["freeze"]["item"])
     assert 20 < found.pop("trainable_rows_touched") == found.pop("trainable_rows_moved") <= 30
     never_met = found.pop("trainable_rows_never_moved")
@@ -123,10 +125,9 @@ def test_frozen_rows_in_every_layout_and_runtime(
         assert result.summary["tables"][name]["digest"] == reference.summary["tables"][name]["digest"]
     np.testing.assert_allclose(losses(result), losses(reference), rtol=1e-3)
     # The checkpoint is that of a whole table, whatever the layout.
-    table = embexp.load_run(result.directory).table("item")
-    matrix, rows = np.load(file), known(file)
-    np.testing.assert_array_equal(table[rows].view(np.uint32), matrix.view(np.uint32))
-    assert embexp.load_run(result.directory).evaluate() == pytest.approx(result.summary["metrics"]["test"], rel=1e-5)
+    finished, matrix, rows = embexp.load_run(result.directory), np.load(file), known(file)
+    np.testing.assert_array_equal(finished.table("item")[rows].view(np.uint32), matrix.view(np.uint32))
+    assert finished.evaluate() == pytest.approx(result.summary["metrics"]["test"], rel=1e-5)
 
 
 WHOLE = {

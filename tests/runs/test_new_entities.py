@@ -50,6 +50,8 @@ def words(graph: Path, *more: str, epochs: int = 10) -> list[str]:
         "train.early_stopping.patience=null",
         "study.grown.patience=null",
         "output.tensorboard=false",
+        "output.plots=false",
+        "output.baselines=false",
         f"output.cache={graph.parent}/cache",
         *more,
     ]
@@ -177,7 +179,7 @@ def test_each_run_is_an_ordinary_one(study: single.RunResult, graph: Path, tmp_p
 def test_new_rows_may_train_on_their_own_triples_alone(graph: Path, tmp_path: Path) -> None:
     settings = ["study.grown.triples=new", "study.grown.batch_size=16", "study.grown.epochs=3", "model=distmult"]
     result = experiment.run(
-        embexp.compose(words(graph, "train.epochs=2", "output.plots=false", "output.baselines=false", *settings)),
+        embexp.compose(words(graph, "train.epochs=2", *settings)),
         tmp_path,
     )
     runs = result.summary["runs"]
@@ -204,7 +206,7 @@ def test_an_interrupted_study_says_what_it_has(graph: Path, tmp_path: Path) -> N
                 signal.raise_signal(signal.SIGINT)
 
     impatient, told = Impatient(), []
-    spec = embexp.compose(words(graph, "output.plots=false", "output.baselines=false"))
+    spec = embexp.compose(words(graph, epochs=1))
     result = experiment.run(spec, tmp_path, Observer(lambda: [impatient], announce=told.append))
     assert result.status == "interrupted"
     assert [words.split(":")[0] for words in told] == ["1 of 3, base", "2 of 3, grown"]
@@ -240,9 +242,7 @@ def test_a_study_killed_before_it_noted_how_long_a_run_took(
 
 @pytest.mark.slow
 def test_a_sweep_over_models(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    overrides = words(
-        graph, "output.plots=false", "output.baselines=false", f"hydra.sweep.dir={tmp_path}/sweep", epochs=1
-    )
+    overrides = words(graph, f"hydra.sweep.dir={tmp_path}/sweep", epochs=1)
     assert commands.main(["run", "-m", *overrides, "model=transe,distmult"]) == 0
     jobs = json.loads((tmp_path / "sweep" / "sweep.json").read_text())["jobs"]
     assert [job["status"] for job in jobs] == ["completed", "completed"]

@@ -67,7 +67,7 @@ def spec_of(path: Path, **data: Any) -> embexp.RunSpec:
             "optimizer": {"kind": "adagrad", "learning_rate": 0.1},
             "dense_optimizer": {"kind": "adam", "learning_rate": 0.01},
             "train": {"steps": 3, "epochs": None, "batch_size": 16},
-            "output": {"plots": False, "tensorboard": False, "cache": str(path.parent / "cache")},
+            "output": {"plots": False, "tensorboard": False, "baselines": False, "cache": str(path.parent / "cache")},
         }
     )
 

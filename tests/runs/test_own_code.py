@@ -18,6 +18,7 @@ import embexp
 from embexp.errors import ConfigError, UsageError
 from embexp.initialization import filling
 from embexp.runs import run as single
+from embexp.runs.prepare import prepare
 from embexp.specs.base import named_code
 from tests import short_runs
 
@@ -217,27 +218,13 @@ def test_a_record_needs_leave_for_each_function_and_changed_code_is_another_run(
     recorded = json.loads((directory / "manifest.json").read_text())["user_code"]
     assert recorded["functions"] == ["own_choices:log_loss", "own_choices:brier"]
     assert (directory / "code" / "own_choices.py").read_text() == MODULE
+    spec = embexp.load_run(directory, allow_code=["own_choices:log_loss", "own_choices:brier"]).spec
+    assert prepare(spec).run_id == run_id(directory)
     try:
         (folder / "own_choices.py").write_text(f"{MODULE}\n# changed\n")
-        again = single.run(embexp.compose(list_of(directory)), directory.with_name("again"))
+        assert prepare(spec).run_id != run_id(directory)
     finally:
         (folder / "own_choices.py").write_text(MODULE)
-    assert run_id(again.directory) != run_id(directory)
-
-
-def list_of(directory: Path) -> list[str]:
-    spec = json.loads((directory / "spec.json").read_text())
-    return [
-        "experiment=clicks",
-        "data.examples=4000",
-        "train.steps=3",
-        "output.plots=false",
-        "output.baselines=false",
-        "output.tensorboard=false",
-        f"output.cache={spec['output']['cache']}",
-        *own("loss", "log_loss"),
-        "+metrics.brier.function=own_choices:brier",
-    ]
 
 
 WRONG = {
@@ -368,12 +355,14 @@ def test_a_source_is_read_again_if_its_file_changes(visits: Path, tmp_path: Path
     path = tmp_path / "copy.parquet"
     path.write_bytes(visits.read_bytes())
     spec = visited(*own("data", "table"), path=path, cache=tmp_path / "cache")
-    first = single.run(spec, tmp_path / "first")
+    first = prepare(spec)
+    assert first.data.scan.examples.count == len(pq.read_table(path))
     pq.write_table(pq.read_table(path).slice(0, 300), path)
-    second = single.run(spec, tmp_path / "second")
-    assert run_id(first.directory) != run_id(second.directory)
+    second = prepare(spec)
+    assert second.data.scan.examples.count == 300
+    assert second.run_id != first.run_id
     path.write_bytes(visits.read_bytes())
-    assert run_id(single.run(spec, tmp_path / "third").directory) == run_id(first.directory)
+    assert prepare(spec).run_id == first.run_id
 
 
 def test_a_fault_of_a_model_comes_before_tables_are_filled(

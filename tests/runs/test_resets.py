@@ -98,6 +98,7 @@ def test_rows_and_their_slots_start_again_and_others_stay(folder: Path, freeze: 
         assert table.touched_rows() == 0
 
 
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_run_resets_after_each_epoch_but_the_last(folder: Path, tmp_path: Path) -> None:
     result = single.run(embexp.compose(overrides(folder)), tmp_path)
     examples = round(1500 * 0.8)

@@ -35,7 +35,7 @@ SMALL_CLICKS = (
     "data.items=40",
     "train.batch_size=128",
 )
-QUIET = ("output.plots=false", "output.tensorboard=false")
+QUIET = ("output.plots=false", "output.tensorboard=false", "output.baselines=false")
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,7 @@ def ratings_run(cache: Path, ratings: Path, tmp_path_factory: pytest.TempPathFac
         "train.standardize_labels=false",
         "train.batch_size=64",
         "train.epochs=20",
+        *QUIET,
     )
     return run(spec, tmp_path_factory.mktemp("runs") / "ratings")
 
@@ -142,7 +143,7 @@ def test_each_part_of_a_long_run_has_a_name(cache: Path, tmp_path: Path, monkeyp
 def test_where_a_run_lies_and_what_it_leaves_is_no_part_of_its_identity(
     clicks_run: single.RunResult, cache: Path, tmp_path: Path
 ) -> None:
-    spec = spec_of(cache, *SMALL_CLICKS, "train.steps=60", "output.plots=false", "output.tensorboard=false")
+    spec = spec_of(cache, *SMALL_CLICKS, "train.steps=60", *QUIET)
     other = run(spec, tmp_path / "other")
     assert other.summary["run_id"] == clicks_run.summary["run_id"]
     assert not RunFolder(other.directory).plots.exists()
@@ -258,6 +259,7 @@ def test_early_stopping_restores_the_best(cache: Path, ratings: Path, tmp_path: 
         "train.batch_size=64",
         "train.epochs=30",
         "train.early_stopping.patience=3",
+        *QUIET,
     )
     result = run(spec, tmp_path / "run")
     evaluated = {

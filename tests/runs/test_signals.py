@@ -33,6 +33,7 @@ pytestmark = pytest.mark.slow
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DATA = ("data.examples=3000", "data.users=200", "data.items=100", "train.batch_size=64", "train.epochs=null")
+DATA += ("output.baselines=false",)
 RUN = (*DATA, "train.steps=150", "train.evaluate_every=50", "checkpoint.every_steps=10", "output.cache=cache")
 FORKED = (
     "import os, sys; print(os.getpid(), flush=True);"

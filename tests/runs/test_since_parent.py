@@ -150,6 +150,7 @@ def test_the_parents_may_be_removed(chain: Path, tmp_path: Path, capsys: pytest.
     assert "earlier_1" in "".join(capsys.readouterr())
 
 
+@pytest.mark.usefixtures("forked_jobs")
 def test_a_link_is_verified_exported_and_grown(chain: Path, tmp_path: Path) -> None:
     assert embexp.verify(chain / "three").identical
     for name in ("", "whole-"):

@@ -14,7 +14,7 @@ from embexp.system.arrays import ArrayRows
 from embexp.vectors.neighbors import nearest
 
 TOPICS = {"zoo": [f"animal{i}" for i in range(8)], "art": [f"colour{i}" for i in range(8)]}
-QUIET = ["output.plots=false", "output.tensorboard=false"]
+QUIET = ["output.plots=false", "output.tensorboard=false", "output.baselines=false"]
 
 
 @pytest.fixture(scope="module")
@@ -116,5 +116,5 @@ def test_a_run_says_that_it_stopped_by_another_metric_than_the_one_that_is_bad(t
     ]
     for metric, said in (("accuracy", True), ("log_loss", False)):
         stopping = f"train.early_stopping.metric={metric}"
-        found = run(tmp_path, metric, *small, *fast, stopping, "data.split.test=0.3", "output.baselines=false")
+        found = run(tmp_path, metric, *small, *fast, stopping, "data.split.test=0.3")
         assert any("train.early_stopping.metric=log_loss" in line for line in found.summary["warnings"]) == said

@@ -41,6 +41,7 @@ SMALL = [
     "train.epochs=null",
     "train.evaluate_every=10",
     "checkpoint.every_steps=10",
+    "output.baselines=false",
 ]
 
 

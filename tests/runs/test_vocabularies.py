@@ -67,7 +67,7 @@ def spec_of(path: Path, **changes: Any) -> embexp.RunSpec:
         "optimizer": {"kind": "adagrad", "learning_rate": 0.1},
         "dense_optimizer": {"kind": "adam", "learning_rate": 0.01},
         "train": {"steps": 10, "epochs": None, "batch_size": 32},
-        "output": {"plots": False, "tensorboard": False, "cache": str(path.parent / "cache")},
+        "output": {"plots": False, "tensorboard": False, "baselines": False, "cache": str(path.parent / "cache")},
     }
     return embexp.RunSpec.model_validate(base | changes)
 
@@ -128,7 +128,7 @@ def test_shares_of_two_columns_of_a_hashed_table_are_those_of_the_file(
     monkeypatch.setattr(
         "embexp.data.vocabularies.token_rows._ROWS", 4
     )  # blocks of training examples alone, of others alone, of both
-    output = {"plots": False, "tensorboard": False, "cache": str(tmp_path / "cache")}
+    output = {"plots": False, "tensorboard": False, "baselines": False, "cache": str(tmp_path / "cache")}
     data = prepare(spec_of(log, output=output)).data
     columns = read(log)
 

@@ -90,14 +90,28 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shim.compiled(tmp_path_factory.mktemp("library"))
 
 
-def watched(library: Path, folder: Path, kill: Kill = NEVER, program: str = WRITES) -> tuple[Control, int]:
-    """Runs a program in a folder; returns what was noted, and its exit status."""
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder, shim.commands(Path(folder)) as found:
+        yield found
+
+
+def watched(library: Path, folder: Path, kill: Kill = NEVER) -> tuple[Control, int]:
+    """Runs `WRITES` in a folder; returns what was noted, and its exit status."""
     (folder / "work").mkdir(parents=True)
     control = Control(folder / "control", folder / "work", kill, copies=True)
     variables = {**os.environ, "LD_PRELOAD": str(library), shim.VARIABLE: str(control.folder)}
-    options = ("-IS",) if program == WRITES else ()
-    ended = subprocess.run([sys.executable, *options, "-c", program], cwd=folder / "work", env=variables, check=False)
+    ended = subprocess.run([sys.executable, "-IS", "-c", WRITES], cwd=folder / "work", env=variables, check=False)
     return control, ended.returncode
+
+
+def noted(commands: Path, folder: Path, program: str) -> Control:
+    """Runs a program that imports embexp in a folder, and returns what was noted."""
+    (folder / "work").mkdir()
+    control = Control(folder / "control", folder / "work", copies=True)
+    variables = {**os.environ, shim.VARIABLE: str(control.folder)}
+    subprocess.run([commands / "python", "-c", program], cwd=folder / "work", env=variables, check=True)
+    return control
 
 
 def test_every_operation_is_noted_in_its_order(library: Path, tmp_path: Path) -> None:
@@ -155,24 +169,21 @@ def test_names_are_lost_until_their_folder_is_synced(library: Path, tmp_path: Pa
             assert states == {frozenset(), frozenset({"first", "second"})}  # without the run's folder, or with it
 
 
-def test_a_removed_checkpoint_does_not_come_back(library: Path, tmp_path: Path) -> None:
-    control, status = watched(library, tmp_path, program=REMOVES)
-    assert status == 0
+def test_a_removed_checkpoint_does_not_come_back(commands: Path, tmp_path: Path) -> None:
+    control = noted(commands, tmp_path, REMOVES)
     for seed in range(20):
         lost(control, tmp_path / str(seed), seed)
         assert list((tmp_path / str(seed) / "run" / "checkpoints").iterdir()) == []  # under no name
 
 
-def test_files_that_a_checkpoint_counts_on_are_there(library: Path, tmp_path: Path) -> None:
-    control, status = watched(library, tmp_path, program=APPENDS)
-    assert status == 0
+def test_files_that_a_checkpoint_counts_on_are_there(commands: Path, tmp_path: Path) -> None:
+    control = noted(commands, tmp_path, APPENDS)
     expected = {"metrics.jsonl": b"a line", "events.out.tfevents.1": b"a line"}
     assert all(lost(control, tmp_path / str(seed), seed) == expected for seed in range(20))
 
 
-def test_all_that_an_inventory_lists_is_there(library: Path, tmp_path: Path) -> None:
-    control, status = watched(library, tmp_path, program=SEALS)
-    assert status == 0
+def test_all_that_an_inventory_lists_is_there(commands: Path, tmp_path: Path) -> None:
+    control = noted(commands, tmp_path, SEALS)
     for seed in range(20):
         left = lost(control, tmp_path / str(seed), seed)
         assert left.pop(inventory.NAME)
@@ -181,9 +192,8 @@ def test_all_that_an_inventory_lists_is_there(library: Path, tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def torture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kills.Torture]:
-    with tempfile.TemporaryDirectory() as folder, shim.commands(Path(folder)) as commands:
-        yield kills.Torture(Commands(commands, tmp_path_factory.mktemp("shared")), tmp_path_factory.mktemp("tortured"))
+def torture(commands: Path, tmp_path_factory: pytest.TempPathFactory) -> kills.Torture:
+    return kills.Torture(Commands(commands, tmp_path_factory.mktemp("shared")), tmp_path_factory.mktemp("tortured"))
 
 
 @pytest.mark.slow
@@ -200,7 +210,6 @@ def test_a_run_that_lost_power_is_resumed(torture: kills.Torture, number: int) -
     assert case.faults == [], case
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [pytest.param(number, marks=() if number == 6 else left_out()) for number in range(50)]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import tensorflow as tf
 
 from tests import preloaded
@@ -113,6 +114,15 @@ def running(directory: Path, *overrides: str) -> Iterator[subprocess.Popen[str]]
 def children(parent: int) -> list[int]:
     """The processes that a process has started, in the order of their start."""
     return sorted(map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
+
+
+def forked_worker(log: Path) -> int:
+    """The worker that writes a log: not the process that has asked for it to be forked, and waits for it."""
+    for each in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(OSError):
+            if "-IS" not in (each.info["cmdline"] or ()) and Path(f"/proc/{each.pid}/fd/1").readlink() == log:
+                return int(each.pid)
+    raise AssertionError(f"no process writes {log}")
 
 
 def gone(process: int) -> bool:

@@ -18,7 +18,7 @@ from embexp.checkpoints import store
 from embexp.records.folder import RunFolder
 from embexp.runs import verification
 from embexp.strategies.cluster import rendezvous
-from tests import planted_triples
+from tests import planted_triples, preloaded
 from tests.strategies.cluster.cluster_runs import (
     LIMIT,
     QUIET,
@@ -27,6 +27,7 @@ from tests.strategies.cluster.cluster_runs import (
     children,
     command,
     done,
+    forked_worker,
     gone,
     run,
     running,
@@ -186,8 +187,9 @@ def test_items_and_entities_are_compared_alike(name: str, tmp_path: Path) -> Non
 
 def ranked_alike_by_one_process(directory: Path) -> None:
     """A run has the metrics that one process with whole tables computes from its checkpoint, to the bit."""
+    finished = embexp.load_run(directory)
     for split in ("validation", "test"):
-        assert embexp.load_run(directory).evaluate(split=split) == summary(directory)["metrics"][split]
+        assert finished.evaluate(split=split) == summary(directory)["metrics"][split]
 
 
 def test_workers_rank_entities_as_one_process_does(tmp_path: Path) -> None:
@@ -290,15 +292,16 @@ def test_started_by_a_scheduler_and_trained_longer(two: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_begins_again_after_a_loss(two: Path) -> None:
+def test_a_run_begins_again_after_a_loss(two: Path, forked: Path) -> None:
     """Killed once, on loopback: the bits are those of a run that was never interrupted."""
     directory = two.parent / "restarted"
     words = short(directory, *FROZEN, *SAVED, "strategy=multi_worker", "strategy.restarts=1")
+    words[:3] = [str(preloaded.with_jobs(forked) / "embexp")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         while not (directory / "checkpoints" / "step_00000040").exists():
             assert process.poll() is None, process.communicate()[0]
             time.sleep(0.01)
-        os.kill(children(process.pid)[0], signal.SIGKILL)
+        os.kill(forked_worker(directory / "worker-1.log"), signal.SIGKILL)
         said, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, said
     assert "worker 1 at 127.0.0.1:" in said
