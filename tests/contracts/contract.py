@@ -47,8 +47,6 @@ PLACES = {
     "estimator": ("runtime=estimator",),
 }
 """Strategies and runtimes beside one process on the processor in the function runtime."""
-LOOK = ("trains", "counts", "evaluates", "compares", "predicts", "exports")
-"""Clauses that look at a finished run; others train again."""
 WORKERS = ("strategy=multi_worker", "strategy.workers=2", "strategy.intra_op_threads=1", "strategy.inter_op_threads=2")
 SETTINGS = (
     *("optimizer=adagrad", f"optimizer.learning_rate={RATE}"),
@@ -185,8 +183,8 @@ class Contract:
 
     Attributes:
         cases: those of a field, by name.
-        in_every_run: the cases that every test run tries, by the clauses that train again; None: all. What others would
-            find is code of the core.
+        in_every_run: the cases that every test run tries, by clause; of a clause that it lacks, all; None: all of all
+            clauses. What others would find is code of the core.
     """
 
     cases: ClassVar[Mapping[str, Case]] = {}
@@ -198,7 +196,7 @@ class Contract:
         if "runs" not in metafunc.fixturenames:
             return
         clause = metafunc.function.__name__.removeprefix("test_")
-        always = cls.cases if clause in LOOK or cls.in_every_run is None else cls.in_every_run[clause]
+        always = cls.cases if cls.in_every_run is None else cls.in_every_run.get(clause, cls.cases)
         metafunc.parametrize("runs", chosen(cls.cases, always), indirect=True, scope="class")
 
     @pytest.fixture(scope="class")

@@ -13,11 +13,12 @@ from tests.contracts.field_cases import CASES
 class TestFields(Contract):
     cases = CASES
     in_every_run: ClassVar[Mapping[str, Collection[str]]] = {
-        "resumes": ("recommendation", "knowledge graph"),
+        "exports": ("binary", "texts", "word pairs", "recommendation", "knowledge graph", "next items"),
+        "resumes": ("recommendation",),
         "verifies": ("texts",),
         "sweeps": ("binary",),
-        "freezes": ("recommendation", "knowledge graph"),
-        "grows": ("texts", "recommendation"),
+        "freezes": ("knowledge graph",),
+        "grows": ("texts",),
         "runs_elsewhere": ("knowledge graph",),
         "two_workers": ("recommendation",),
     }
