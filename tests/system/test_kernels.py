@@ -39,10 +39,9 @@ def without(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
     ("variables", "onednn", "inter_op"),
     [
         pytest.param({}, "auto", 0, marks=left_out()),
-        pytest.param({"TF_ENABLE_ONEDNN_OPTS": "0"}, "auto", 0, marks=left_out()),
+        ({"TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTEROP_THREADS": "3"}, "auto", 0),
         pytest.param({"TF_ENABLE_ONEDNN_OPTS": "True"}, "auto", 5, marks=left_out()),
-        ({"TF_ENABLE_ONEDNN_OPTS": "True", "TF_NUM_INTEROP_THREADS": "3"}, "off", 0),
-        pytest.param({"TF_ENABLE_ONEDNN_OPTS": "True"}, "off", 5, marks=left_out()),
+        ({"TF_ENABLE_ONEDNN_OPTS": "True"}, "off", 5),
         pytest.param({"TF_ENABLE_ONEDNN_OPTS": "0"}, "on", 5, marks=left_out()),
         pytest.param({"TF_ENABLE_ONEDNN_OPTS": "neither"}, "auto", 0, marks=left_out()),
     ],
