@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -21,6 +22,7 @@ from embexp.config import folders
 from embexp.config import keys as config_keys
 
 ROOT = Path(__file__).resolve().parents[1]
+gc.set_threshold(100_000, 50, 1_000)  # syntax trees and pages stay until the end, and looking through them takes long
 _FENCE = re.compile(r"^(```+)(\w+)([ ]+\w+=[^\n]*)$", re.MULTILINE)
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")

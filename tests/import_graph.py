@@ -22,9 +22,18 @@ def room_of(module: Path) -> str:
 ROOMS = sorted({room_of(module) for module in MODULES})
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements below a node, and the parts that hold them, such as `except`: few of what `ast.walk` visits."""
+    for part in ("body", "handlers", "orelse", "finalbody", "cases"):
+        found = getattr(tree, part, [])
+        for node in found if isinstance(found, list) else []:
+            yield node
+            yield from statements(node)
+
+
 def imports_of(module: Path) -> Iterator[str]:
     """Everything that a module imports when it is imported or, inside functions, later."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -35,7 +44,7 @@ def public_names() -> dict[str, str]:
     """The room that holds each public name of the package itself."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     found = {}
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("embexp"):
             for alias in node.names:
                 found[alias.name] = f"{node.module}.{alias.name}".split(".")[1]

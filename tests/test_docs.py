@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -50,14 +49,14 @@ def test_examples(page: Path, forked: Path, tmp_path: Path, tmp_path_factory: py
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "patterns").glob("*.md")), ids=lambda page: page.stem)
-def test_a_pattern_shows_what_its_files_compose_to(page: Path, tmp_path: Path) -> None:
+def test_a_pattern_shows_what_its_files_compose_to(page: Path, forked: Path, tmp_path: Path) -> None:
     blocks = outputs.blocks(page.read_text(encoding="utf-8"))
     files = [block for block in blocks if block.written(tmp_path)]
     for block in blocks:
         if (name := block.options.get("composed")) is None:
             continue
         composed = subprocess.run(
-            [sys.executable, "-m", "embexp", "run", "--config-dir", "conf", f"experiment={name}", "--cfg", "job"],
+            [forked / "embexp", "run", "--config-dir", "conf", f"experiment={name}", "--cfg", "job"],
             cwd=tmp_path,
             capture_output=True,
             text=True,

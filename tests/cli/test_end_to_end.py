@@ -66,9 +66,9 @@ def test_from_a_users_csv_to_predictions(folder: Path, embexp: Embexp) -> None:
         "data.label=rating",
         "features.user.column=userId",
         "features.item.column=movieId",
-        "optimizer.learning_rate=0.2",
+        "optimizer.learning_rate=0.5",
         "train.batch_size=64",
-        "train.epochs=30",
+        "train.epochs=10",
         "hydra.run.dir=run",
         f"output.cache={folder}/cache",
     ]

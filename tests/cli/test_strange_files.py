@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import embexp
-from embexp.cli import commands
+from embexp.cli import commands, first_experiment
 from embexp.data.files.dialect import Dialect
 from embexp.data.files.samples import facts, number_notation, sample
 from embexp.errors import ConfigError
@@ -260,19 +260,23 @@ def codes(count: int, prefix: str = "c", values: int = 9, rows: int = 200) -> st
     return "\n".join([header, *lines])
 
 
-def test_many_columns_of_codes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_many_columns_of_codes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert first_experiment._MOST_TABLES == 1_000
+    monkeypatch.setattr(first_experiment, "_MOST_TABLES", 110)
     file = tmp_path / "many.csv"
-    file.write_text(codes(1_200))
+    file.write_text(codes(120))
     assert commands.main(["new", str(file), "--label", "label", "--out", str(tmp_path / "out")]) == 2
     error = capfd.readouterr().err
-    assert "1,200 columns would each be a table, and more than 1,000 make a step too slow; name those" in error
-    file.write_text(codes(1_200, prefix="", values=15, rows=400))  # whole numbers that recur would have one, too
+    assert "120 columns would each be a table, and more than 110 make a step too slow; name those" in error
+    file.write_text(codes(120, prefix="", values=15, rows=400))  # whole numbers that recur would have one, too
     assert commands.main(["new", str(file), "--label", "label", "--out", str(tmp_path / "out")]) == 2
-    assert "1,200 columns would each be a table" in capfd.readouterr().err
-    spec = written(tmp_path, codes(1_200), "--label", "label", "--category", "code3,code7,code9")
+    assert "120 columns would each be a table" in capfd.readouterr().err
+    spec = written(tmp_path, codes(120), "--label", "label", "--category", "code3,code7,code9")
     assert list(spec.tables) == ["code3", "code7", "code9"]
-    spec = written(tmp_path, codes(150), "--label", "label")
-    assert (len(spec.tables), spec.model.kind) == (150, "mlp")
+    spec = written(tmp_path, codes(105), "--label", "label")
+    assert (len(spec.tables), spec.model.kind) == (105, "mlp")
 
 
 MISTAKES = {

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from embexp.config import composition, validate
 from embexp.config.composition import Composition, compose_config
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs.base import UnknownPartError, is_complete
+from tests.thoroughness import examples
 
 LOADER = composition.loader()
 COMBINATIONS: dict[str, tuple[list[str], list[str]]] = {
@@ -124,7 +125,7 @@ def test_each_is_a_fault(case: str) -> None:
     assert told_of(case)
 
 
-@settings(max_examples=200)
+@examples(60)
 @example("a schedule on a TPU", "tables.item.reset", "another type")
 @given(
     case=st.sampled_from(sorted(COMBINATIONS)),

@@ -9,15 +9,20 @@ from embexp.specs import fields
 from tests.contracts.contract import Contract
 from tests.contracts.field_cases import CASES
 
+SHIPPED = tuple(name for name, case in CASES.items() if case.package is None)
+"""Of the others, their own tests look at runs: tests/test_sequences.py."""
+
 
 class TestFields(Contract):
     cases = CASES
     in_every_run: ClassVar[Mapping[str, Collection[str]]] = {
-        "resumes": ("recommendation", "knowledge graph"),
+        **dict.fromkeys(("trains", "counts", "evaluates", "compares", "predicts"), SHIPPED),
+        "exports": ("binary", "texts", "word pairs", "recommendation", "knowledge graph"),
+        "resumes": ("recommendation",),
         "verifies": ("texts",),
         "sweeps": ("binary",),
-        "freezes": ("recommendation", "knowledge graph"),
-        "grows": ("texts", "recommendation"),
+        "freezes": ("knowledge graph",),
+        "grows": ("texts",),
         "runs_elsewhere": ("knowledge graph",),
         "two_workers": ("recommendation",),
     }

@@ -50,10 +50,11 @@ def settings(folder: Path, histories: dict[str, list[str]]) -> list[str]:
         f"data.path={folder / 'interactions.csv'}",
         f"features.history.max_sequence_length={LENGTH}",
         f"tables.item.dim={DIM}",
+        "model.blocks=1",
         "model.heads=2",
         "train.epochs=null",
-        "train.steps=24",
-        "train.evaluate_every=12",
+        "train.steps=80",  # less time than it takes to build the graph
+        "train.evaluate_every=40",
         "train.batch_size=32",
         "train.early_stopping.patience=null",
         "optimizer.learning_rate=0.01",

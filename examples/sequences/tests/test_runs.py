@@ -17,6 +17,12 @@ import embexp
 
 Train = Callable[..., embexp.RunResult]
 LOSSES = ("softmax", "sampled_softmax", "binary")
+OF_LOSS = {
+    "softmax": (),
+    "sampled_softmax": ("model.loss=sampled_softmax", "model.negatives=16"),
+    "binary": ("model.loss=binary", "model.blocks=2"),
+}
+SAVED = ("checkpoint.every_steps=10", "train.log_every=4")
 
 
 class Stop(embexp.Listener):
@@ -33,7 +39,7 @@ def digest(run: embexp.RunResult) -> str:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_learns_an_order(train: Train, loss: str) -> None:
-    found = train(f"model.loss={loss}", "model.negatives=16", "train.steps=80").summary["metrics"]["test"]
+    found = train(*OF_LOSS[loss], *(SAVED if loss == "sampled_softmax" else ())).summary["metrics"]["test"]
     assert found["hit_rate_at_10"] > 0.6, found  # 10 of 40 items at random
     assert found["mrr"] <= found["ndcg_at_10"] + 0.1
 
@@ -102,7 +108,7 @@ def test_exported_lists_leave_out_what_users_had(served: Path) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES[:2])
 def test_interrupted_and_resumed_is_as_if_never(train: Train, settings: list[str], tmp_path: Path, loss: str) -> None:
-    own = [f"model.loss={loss}", "checkpoint.every_steps=5", "train.log_every=4"]
+    own = [*OF_LOSS[loss], *SAVED]
     with pytest.raises(embexp.RunError, match="power"):
         embexp.run([*settings, *own], tmp_path / "run", listeners=[Stop()], quiet=True)
     resumed = embexp.resume(tmp_path / "run", quiet=True)
@@ -110,21 +116,17 @@ def test_interrupted_and_resumed_is_as_if_never(train: Train, settings: list[str
     assert digest(resumed) == digest(train(*own))
 
 
-def test_frozen_pretrained_vectors_stay(train: Train, tmp_path: Path) -> None:
+@pytest.mark.parametrize("init", ["assign", "memory_map"])
+def test_frozen_pretrained_vectors_stay(train: Train, tmp_path: Path, init: str) -> None:
     vectors = np.random.default_rng(0).normal(0, 0.1, (ITEMS, DIM)).astype(np.float32)
     np.save(tmp_path / "items.npy", vectors)
     (tmp_path / "items.tokens.txt").write_text("".join(f"i{number}\n" for number in range(ITEMS)))
-    for init in ("assign", "memory_map"):
-        result = train(
-            "pretrained=file",
-            f"pretrained.path={tmp_path / 'items.npy'}",
-            "freeze=table",
-            f"init={init}",
-        )
-        run = embexp.load_run(result.directory)
-        rows = [int(token[1:]) for token in run.vocabulary("item").tokens()]
-        assert np.array_equal(run.table("item").view(np.int32), vectors[rows].view(np.int32))
-        assert result.summary["freeze"]["item"]["frozen_rows_changed"] == 0
+    path = f"pretrained.path={tmp_path / 'items.npy'}"
+    result = train("pretrained=file", path, "freeze=table", f"init={init}", "train.steps=8", "train.evaluate_every=8")
+    run = embexp.load_run(result.directory)
+    rows = [int(token[1:]) for token in run.vocabulary("item").tokens()]
+    assert np.array_equal(run.table("item").view(np.int32), vectors[rows].view(np.int32))
+    assert result.summary["freeze"]["item"]["frozen_rows_changed"] == 0
 
 
 def command(*words: str) -> str:
@@ -148,7 +150,7 @@ def test_checkpoint_grow(train: Train, tmp_path: Path) -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_two_workers(settings: Sequence[str], tmp_path: Path, train: Train, loss: str) -> None:
     """The same bits each time, and about the values of one process where nothing is random."""
-    own = [f"model.loss={loss}", "model.dropout=0"]
+    own = [f"model.loss={loss}", "model.dropout=0", "model.blocks=2", "train.steps=24", "train.evaluate_every=12"]
     cluster = ["strategy=multi_worker", "strategy.silence_seconds=60.0"]
     if loss == "softmax":  # which reads all rows in each step
         cluster.append("tables.item.storage=mirrored")
