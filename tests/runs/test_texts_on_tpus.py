@@ -29,6 +29,7 @@ def test_texts_train_as_on_one_device(words: tuple[str, ...], tpu: tuple[str, ..
             [
                 *("experiment=text_classification", "train.epochs=null", "train.steps=12", "train.log_every=1"),
                 *("train.evaluate_every=12", "train.early_stopping.patience=null", "model.maps=10"),
+                *("tables.word.dim=8", "features.words.max_sequence_length=20"),
                 *("output.plots=false", "output.tensorboard=false", "output.baselines=false"),
                 *(f"output.cache={tmp_path / 'cache'}", *words, *strategy),
             ]
