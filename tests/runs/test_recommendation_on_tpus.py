@@ -53,7 +53,7 @@ def words_of(file: Path, *overrides: str) -> list[str]:
         "train.epochs=null",
         "train.steps=24",
         "train.log_every=1",
-        "train.evaluate_every=12",
+        "train.evaluate_every=24",  # once: each pass over a TPU's batches takes as long as many steps
         "train.early_stopping.patience=null",
         "output.tensorboard=false",
         "output.plots=false",

@@ -38,6 +38,7 @@ SMALL = (
     "train.evaluation_batch_size=512",
     "checkpoint.every_steps=25",
     "output.plots=false",
+    "output.baselines=false",
 )
 PRETRAINED = ("pretrained@tables.item.pretrained=file", "tables.item.pretrained.path={vectors}")
 MANY_ROWS = ("data.users=3000", "data.items=3000", "checkpoint.every_steps=10")

@@ -175,6 +175,23 @@ def get_next_on_cores(real: Callable[..., Any]) -> Callable[..., Any]:
     return get_next
 
 
+def without_autotune(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`_create_device_dataset` without tf.data's autotuning of each core's queue, which has nothing to tune.
+
+    TensorFlow destroys an iterator only after its tuning thread wakes up: in a long training, after up to a minute.
+
+    Args:
+        real: TensorFlow's own function.
+    """
+
+    def create_device_dataset(*args: Any) -> Any:
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        return real(*args).with_options(options)
+
+    return create_device_dataset
+
+
 def _core(number: int) -> str:
     return f"{_TASK}/device:TPU:{number}"
 
@@ -193,6 +210,8 @@ _inside = False
 Replacement = tuple[Any, str, Any]
 """A module or class of TensorFlow, the name of one of its attributes, and the replacement."""
 
+_QUEUE = "_create_device_dataset"
+"""The function of TensorFlow that makes the dataset of a core from that of its host."""
 _FEATURES = ("V1", "V2", "UNSUPPORTED")
 _LOCAL = "local"
 """The address with which a real resolver asks nobody, and `experimental_connect_to_cluster` does nothing."""
@@ -312,6 +331,7 @@ def _stubbed(devices: SimulatedDevices, engine: Engine) -> list[Replacement]:
         *program_replacements(devices, engine.reset),
         (device_util, "get_host_for_device", devices.host_of(device_util.get_host_for_device)),
         (iterator, "get_next", get_next_on_cores(iterator.get_next)),
+        (multi_device_iterator_ops, _QUEUE, without_autotune(getattr(multi_device_iterator_ops, _QUEUE))),
         (optimizer, "_set_optimization_parameters", describe),
         (tpu_ops, "is_tpu_embedding_initialized", engine.is_configured),
         (tpu, "initialize_system_for_tpu_embedding", engine.configure),

@@ -162,6 +162,15 @@ class TestTheBlock:
         found = subprocess.run([forked / "python", "-c", script], capture_output=True, text=True)
         assert found.stdout.strip() == "[[1.0], [1.0]]", found.stderr
 
+    def test_tunes_no_iterator_of_a_core(self) -> None:
+        """TensorFlow would wait for the thread that tunes it: a training ended with seconds of nothing."""
+        options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+        with simulated() as strategy:
+            data = tf.data.Dataset.range(4).batch(2)
+            iterator = iter(strategy.distribute_datasets_from_function(lambda _: data, options))
+            own = iterator._iterators[0]._iterator._device_iterators
+            assert [each._dataset.options().autotune.enabled for each in own] == [False, False]
+
     def test_has_the_client_of_a_tpu_in_the_cloud(self) -> None:
         """As TensorFlow's own test base class uses it."""
         with simulated():

@@ -18,9 +18,11 @@ from embexp.tables.table import EmbeddingTable
 from tests.strategies.simulation import programs
 from tests.strategies.simulation.programs import COMBINERS, DIM, GRADIENT, KINDS, ROWS, SAMPLES, as_tensors, of_kind
 from tests.strategies.simulation.reference import RULES, Ids, Table
-from tests.thoroughness import examples
+from tests.thoroughness import examples, thorough
 
 STEPS = 2
+REPLICAS = [1, 2, 4] if thorough() else [1, 2]
+"""Four are traced in twice the time."""
 LISTS = draw.lists(
     draw.lists(draw.tuples(draw.integers(0, ROWS - 1), draw.sampled_from([0.5, 1.0, 2.0])), max_size=5),
     min_size=SAMPLES,
@@ -60,7 +62,7 @@ def test_every_input_trains_as_in_float64_and_as_elsewhere(rule: str, data: Any)
     to the value itself no bound holds: a row that moves close to 0 keeps the rounding of the way there. Sums of
     gradients are rounded too, in another order in each place, and where they cancel, what is left of them is small.
     """
-    replicas, cores = data.draw(draw.sampled_from([1, 2, 4])), data.draw(draw.sampled_from([1, 2, 4]))
+    replicas, cores = data.draw(draw.sampled_from(REPLICAS)), data.draw(draw.sampled_from([1, 2, 4]))
     combiner, kind = data.draw(draw.sampled_from(COMBINERS)), data.draw(draw.sampled_from(KINDS))
     batches = [[of_kind(kind, data.draw(LISTS)) for _ in range(replicas)] for _ in range(STEPS)]
 

@@ -251,7 +251,7 @@ BAG = draw.lists(
 
 @pytest.mark.skipif(native.library("sparse_cores") is None, reason="the library was not built: no C++ compiler")
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-@examples(10)
+@examples(5)
 @given(ragged=BAG, sparse=BAG, weighted=draw.booleans(), cores=draw.sampled_from([1, 2]))
 def test_the_fused_operation_packs_the_same_bits(
     combiner: str, ragged: Any, sparse: Any, weighted: bool, cores: int

@@ -209,7 +209,8 @@ def test_runs_report_it(file: Path, tmp_path: Path, runtime: str, layout: str) -
 
 
 def test_it_is_drawn_and_reported_to_tensorboard(file: Path, tmp_path: Path) -> None:
-    result = run(file, tmp_path / "run", "train.early_stopping.patience=1", "train.early_stopping.min_delta=0.5")
+    early = ["train.early_stopping.patience=1", "train.early_stopping.min_delta=0.5"]
+    result = run(file, tmp_path / "run", *early, "output.baselines=false")
     assert result.summary["best_step"] == 10
     assert result.summary["steps"] == 20
     # The values of step 10 are kept, and looked at again.
@@ -251,7 +252,8 @@ def test_projected_rows_are_compared_as_they_were_filled(file: Path, tmp_path: P
 
 
 def test_frozen_and_drawn_tables_have_none(file: Path, tmp_path: Path) -> None:
-    result = run(file, tmp_path / "run", "freeze@tables.item.freeze=table", "train.steps=2")
+    quiet = ["output.baselines=false", "output.tensorboard=false"]
+    result = run(file, tmp_path / "run", "freeze@tables.item.freeze=table", "train.steps=2", *quiet)
     assert result.summary["drift"] == {}
     assert not lines(result)
     assert not (result.directory / "plots" / "drift.png").exists()
