@@ -139,11 +139,25 @@ def compare(a: Path, b: Path, *, rows: int = 3) -> dict[str, RunsCompared]:
 def _one(a: RunFolder, b: RunFolder, rows: int) -> RunsCompared:
     specs = [each.read_spec().model_dump(mode="json") for each in (a, b)]
     circumstances: list[Difference] = []
+    same_files = False
     if a.manifest.exists() and b.manifest.exists():
-        found = differences.manifest_differences(a.read_manifest(), b.read_manifest())
+        manifests = a.read_manifest(), b.read_manifest()
+        found = differences.manifest_differences(*manifests)
         circumstances = [each for each in found if each.kind is not Kind.SPEC]
+        same_files = manifests[0].get("run_id") == manifests[1].get("run_id") is not None
     results = compare_results(a, b, rows=rows)
-    return replace(results, spec=tuple(between(Kind.SPEC, *specs)), circumstances=tuple(circumstances))
+    spec = between_specs(*specs, same_files=same_files)
+    return replace(results, spec=tuple(spec), circumstances=tuple(circumstances))
+
+
+def between_specs(a: Mapping[str, Any], b: Mapping[str, Any], *, same_files: bool) -> list[Difference]:
+    """What differs between two specs, without the paths of files that have the same content.
+
+    Args:
+        same_files: the runs have one `run_id`, which has the digests of all files.
+    """
+    found = between(Kind.SPEC, a, b)
+    return [each for each in found if not (same_files and "path" in each.name.split("."))]
 
 
 def compare_results(a: RunFolder, b: RunFolder, *, rows: int = 1) -> RunsCompared:

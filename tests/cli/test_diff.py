@@ -18,7 +18,7 @@ from embexp.cli import commands
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.records import manifest
 from embexp.runs import run as single
-from embexp.runs.runs_compared import readable_names
+from embexp.runs.runs_compared import between_specs, readable_names
 
 SMALL = (
     "experiment=clicks",
@@ -51,6 +51,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def diff(*words: Any, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     status = commands.main(["diff", *map(str, words)])
     return status, capsys.readouterr().out
+
+
+def test_the_same_files_elsewhere_are_no_difference() -> None:
+    """Two links of one parent, which was copied, are the same; other settings and other files differ."""
+    specs = [{"seed": seed, "parent": {"path": f"/{name}/monday", "gone": "keep"}} for seed, name in enumerate("ab")]
+    assert [each.name for each in between_specs(*specs, same_files=True)] == ["seed"]
+    assert [each.name for each in between_specs(*specs, same_files=False)] == ["seed", "parent.path"]
 
 
 def test_the_same_run_twice(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
