@@ -895,8 +895,11 @@ def with_same_counts(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     (first, of_first), *others = ((name, _count(value)) for name, value in inputs.items())
     # By one operation each: `tf.debugging` adds two graphs to every check.
-    differ = f" and {first} have different numbers of examples"
-    checks = [tf.raw_ops.Assert(condition=tf.equal(count, of_first), data=[name + differ]) for name, count in others]
+    differ = f"and {first} have different numbers of examples:"
+    checks = [
+        tf.raw_ops.Assert(condition=tf.equal(count, of_first), data=[f"{name} {differ}", count, of_first])
+        for name, count in others
+    ]
     with tf.control_dependencies(checks):
         same: dict[str, Any] = tf.nest.map_structure(tf.identity, dict(inputs), expand_composites=True)
     return same

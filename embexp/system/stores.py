@@ -315,8 +315,9 @@ def _endpoint() -> str:
 
 
 def _is_about_bucket(error: BaseException) -> bool:
-    codes = [getattr(each, "response", {}).get("Error", {}).get("Code") for each in _chain(error)]
-    return "NoSuchBucket" in codes
+    """Whether the store has answered that there is no such bucket; an error may also have a response that is None."""
+    answers = [getattr(each, "response", None) for each in _chain(error)]
+    return any(isinstance(each, dict) and each.get("Error", {}).get("Code") == "NoSuchBucket" for each in answers)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

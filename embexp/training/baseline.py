@@ -104,7 +104,8 @@ def warnings(
         beats = beaten(task, own, other)
         if not beats:
             decide = [name for name in reference.metrics if name in own and name in other]
-            names = list(dict.fromkeys([*([name for name in decide if name in names] or decide), *names]))
+            poor = [name for name in decide if name in names] or decide
+            names = list(dict.fromkeys([*poor, *names]))
         if names:
             what = "worse than" if beats else "no better than"
             figures = ", ".join(f"{name} {own[name]:.4f} ({other[name]:.4f})" for name in names)

@@ -324,3 +324,11 @@ def test_of_two_processes_one_fetches_and_the_other_waits(server: Server, tmp_pa
     assert "waiting for another process that is downloading s3://data/large.bin" in told
     assert Path(stores.local(url["data.path"])).read_bytes() == LARGE
     assert server.fetched("large.bin") == before + -(-len(LARGE) // stores._AT_ONCE)
+
+
+def test_a_response_that_is_none_tells_of_no_bucket() -> None:
+    """botocore's errors of a connection have one, as attribute of the error's cause."""
+    cause = ConnectionError("closed")
+    cause.response = None  # type: ignore[attr-defined]
+    with pytest.raises(stores.StoreError, match="no such object or folder"), stores._reasons():
+        raise FileNotFoundError("s3://data/file.csv") from cause
