@@ -265,7 +265,7 @@ def encode(
     timestamp: str | None = None,
     group: str | None = None,
     known_classes: Sequence[str] = (),
-    further_classes: bool = False,
+    further_classes: bool | None = None,
     part: bool = False,
 ) -> None:
     """Writes a source's examples into an empty folder.
@@ -276,7 +276,7 @@ def encode(
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
         known_classes: names of the classes of a finished run, by label; empty: they follow from the labels.
-        further_classes: whether there may be others, which follow them.
+        further_classes: whether there may be others, which follow them; None: the run does not go on from another.
         part: whether others are put behind these examples: then names of classes, and groups, are written as they come.
     """
     names = None
@@ -434,16 +434,27 @@ def extended(known: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
     return (*known, *in_order([name for name in dict.fromkeys(names) if name not in known]))
 
 
+def one_of(classes: Sequence[str], *, extends: bool | None) -> str:
+    """What a label is expected to be, for messages.
+
+    Args:
+        extends: whether a run that goes on from another adds classes; None: it can't.
+    """
+    return f"one of the classes {summarize_names(classes)}" + (
+        "; add others with parent.classes=extend" * (extends is False)
+    )
+
+
 class LabelNumbers:
     """Numbers names of classes as they come; at the end, when all are known, gives each its label."""
 
-    def __init__(self, how: ClassNames, column: str, known: Sequence[str] = (), *, extends: bool = False) -> None:
+    def __init__(self, how: ClassNames, column: str, known: Sequence[str] = (), *, extends: bool | None = None) -> None:
         """Takes the rules.
 
         Args:
             column: of the label, for messages.
             known: names of the classes of a finished run, by label; empty: they follow from the values.
-            extends: whether there may be others, which follow them.
+            extends: whether there may be others, which follow them; None: the run does not go on from another.
         """
         self._how, self._column, self._known, self._extends = how, column, tuple(known), extends
         self._numbers: dict[str, int] = {}
@@ -496,7 +507,7 @@ class LabelNumbers:
             if len(wrong := np.flatnonzero(found < 0)):
                 number, place = int(numbers[wrong[0]]), layout.place(start + int(wrong[0]))
                 value = "nothing" if number == _MISSING else excerpt(names[number])
-                expected = f"one of the classes {summarize_names(classes)}"
+                expected = one_of(classes, extends=None if self._how.two else self._extends)
                 if number == _MISSING:
                     expected += f"; {SKIP_UNLABELLED}"
                 raise DataError(f"{place}: found {value} in column {self._column!r}, expected {expected}")

@@ -21,13 +21,22 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import IO, Any
 
-from embexp.errors import CommandLineError, ConfigError, Fault, NotARunError
+from embexp.errors import (
+    CheckpointError,
+    CommandLineError,
+    ConfigError,
+    DataError,
+    Fault,
+    NotARunError,
+    UsageError,
+    VocabularyError,
+)
 from embexp.records import inventory
 from embexp.records.differences import Kind, between
 from embexp.records.folder import RECORDED_DATA, RunFolder, why_another
@@ -61,6 +70,8 @@ _OF_A_BEGINNING = (
     "checkpoints",
 )
 """What a run writes before its first step."""
+_REFUSALS = UsageError, DataError, VocabularyError, CheckpointError, NotARunError
+"""Errors in what a user gave. After others, such as a lack of memory, a log may say more."""
 
 
 @dataclass(frozen=True)
@@ -305,18 +316,24 @@ def opened_directory(
             them, too.
         warn: see `RunFolder.writing`.
 
+    A directory that was made here is removed again if, before a step is trained, the block refuses what the user gave,
+    such as a label in the data.
+
     Raises:
         ConfigError: there is something of that name, and `existing` does not allow to use it.
         RunError: another process has the directory.
     """
+    missing = [above for above in path.parents if not above.exists()]
     check = partial(_check, path, RunFolder(path).located(spec).model_dump(mode="json"), existing, setting)
-    made = path
+    made, is_new = path, True
     machine_faults.name_place(path, setting)
     if existing is Existing.NUMBER:
         made = files.new_directory(path)
         machine_faults.name_place(made, setting)
-    elif not files.made_directory(path) and not (own and _is_free(path)):
-        check()  # before anything is written there, such as the file of a lock
+    else:
+        is_new = files.made_directory(path)
+        if not is_new and not (own and _is_free(path)):
+            check()  # before anything is written there, such as the file of a lock
     folder = RunFolder(made)
     with folder.writing(warn=warn):
         continues = replaces = False
@@ -331,7 +348,20 @@ def opened_directory(
         if not continues:
             before(made)
             folder.write_spec(spec)
-        yield OutputDirectory(made, continues, replaces, why_another(path, made))
+        try:
+            yield OutputDirectory(made, continues, replaces, why_another(path, made))
+        except _REFUSALS:
+            if is_new and has_begun_nothing(made):
+                _remove_new(made, missing)
+            raise
+
+
+def _remove_new(made: Path, parents: Sequence[Path]) -> None:
+    """Removes a directory of this process, and those above it that were made for it, unless something else is there."""
+    with contextlib.suppress(OSError):  # what can't be removed matters less than the error that is about to be told
+        shutil.rmtree(made)
+        for parent in parents:
+            parent.rmdir()
 
 
 def foreseen_directory(path: Path, spec: dict[str, Any], existing: Existing) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import embexp
-from embexp.errors import ConfigError, NotARunError, RunError
+from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError, VocabularyError
 from embexp.records import inventory, outputs
 from embexp.records.folder import RunFolder
 from embexp.records.outputs import OutputDirectory
@@ -70,6 +71,47 @@ def test_a_new_one_and_an_empty_one(tmp_path: Path, spec: RunSpec) -> None:
     assert use(tmp_path / "a" / "b", spec) == OutputDirectory(tmp_path / "a" / "b")
     (tmp_path / "empty").mkdir()
     assert use(tmp_path / "empty", spec) == OutputDirectory(tmp_path / "empty")
+
+
+def fail(path: Path, spec: RunSpec, error: Exception, write: Callable[..., object], existing: Existing) -> None:
+    def refused() -> None:
+        with outputs.opened_directory(path, spec, existing) as found:
+            write(found.path)
+            raise error
+
+    with pytest.raises(type(error)):
+        refused()
+
+
+def log(path: Path) -> None:
+    (path / "run.log").write_text("loading TensorFlow")
+    (path / "vocabularies").mkdir()
+
+
+@pytest.mark.parametrize("existing", Existing)
+@pytest.mark.parametrize("error", [DataError("a label"), UsageError("a task"), VocabularyError("an id")])
+def test_a_new_one_goes_again_where_the_input_is_refused(
+    tmp_path: Path, spec: RunSpec, existing: Existing, error: Exception
+) -> None:
+    fail(tmp_path / "a" / "b", spec, error, log, existing)
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "mine").touch()
+    fail(tmp_path / "a" / "b", spec, error, log, existing)
+    assert names(tmp_path / "a") == ["mine"]
+
+
+def test_one_that_was_there_stays_or_has_more_than_a_beginning(tmp_path: Path, spec: RunSpec) -> None:
+    (tmp_path / "empty").mkdir()
+    fail(tmp_path / "empty", spec, DataError("a label"), log, Existing.REFUSE)
+    assert "run.log" in names(tmp_path / "empty")
+    fail(tmp_path / "machine", spec, RunError("no memory"), log, Existing.REFUSE)
+    assert "run.log" in names(tmp_path / "machine")
+    fail(tmp_path / "study", spec, DataError("a label"), lambda path: (path / "day_1").mkdir(), Existing.REFUSE)
+    assert "day_1" in names(tmp_path / "study")
+    metrics = lambda path: (path / "metrics.jsonl").write_text("{}\n")  # noqa: E731
+    fail(tmp_path / "trained", spec, DataError("a label"), metrics, Existing.REFUSE)
+    assert "metrics.jsonl" in names(tmp_path / "trained")
 
 
 @pytest.mark.parametrize("existing", REFUSED)

@@ -103,8 +103,9 @@ def test_a_class_that_the_parent_lacks_is_an_error_or_one_more(
     before = embexp.load_run(folder / "monday")
     given = ["continue", str(folder / "monday"), "--data", str(folder / "fox.csv"), f"hydra.run.dir={folder / 'fox'}"]
     assert main(given) == 1
-    assert "expected one of the classes cat, cow, dog" in capsys.readouterr().err
-    assert not (folder / "fox/summary.json").exists()
+    said = " ".join(capsys.readouterr().err.split())
+    assert "expected one of the classes cat, cow, dog; add others with parent.classes=extend" in said
+    assert not (folder / "fox").exists()
     run = embexp.load_run(go_on(folder, "monday", "fox", "parent.classes=extend", "train.steps=1"))
     assert run.classes == ("cat", "cow", "dog", "ant", "fox")
     shapes = [each.shape for each in run.model.get_weights()[-2:]]
@@ -123,7 +124,7 @@ def test_what_does_not_fit_the_parent_is_told_at_once_and_nothing_is_written(
     def refused(data: str, *more: str, status: int = 2) -> str:
         given = ["continue", str(folder / "monday"), "--data", str(folder / data), f"hydra.run.dir={out}", *more]
         assert main(given) == status
-        assert not (out / "summary.json").exists()
+        assert not out.exists()
         return capsys.readouterr().err
 
     said = refused("thin.csv")
@@ -141,6 +142,25 @@ def test_what_does_not_fit_the_parent_is_told_at_once_and_nothing_is_written(
     assert "unfinished" in capsys.readouterr().err
     assert main(["continue", str(folder / "monday")]) == 2
     assert "give it with --data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("labels", [("maybe",), ("0", "1", "maybe"), ("yes", "no")])
+def test_a_label_that_is_no_number_as_the_parents_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], labels: tuple[str, ...]
+) -> None:
+    write(tmp_path / "monday.csv", range(12), 60, 0, classes="0,1")
+    write(tmp_path / "tuesday.csv", range(12), 60, 0, classes=",".join(labels))
+    given = [*write_experiment(tmp_path), f"data.path={tmp_path / 'monday.csv'}", "task=binary", "train.steps=1"]
+    assert main(["run", *given, f"hydra.run.dir={tmp_path / 'monday'}", *QUIET]) == 0
+    before = sorted(tmp_path.rglob("*"))
+    out = tmp_path / "links" / "tuesday"
+    given = ["continue", str(tmp_path / "monday"), "--data", str(tmp_path / "tuesday.csv"), f"hydra.run.dir={out}"]
+    assert main(given) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "in column 'label', expected a finite number" in said
+    assert "data.positive" not in said
+    assert not (tmp_path / "links").exists()
+    assert before == sorted(tmp_path.rglob("*"))
 
 
 @pytest.mark.parametrize(

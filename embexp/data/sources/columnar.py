@@ -56,9 +56,9 @@ class TokenSource(Source):
         return replace(self, further=further)
 
     @property
-    def extends_classes(self) -> bool:
-        """Whether labels may have further classes than `classes`."""
-        return self.contract is not None and self.contract.extends_classes
+    def extends_classes(self) -> bool | None:
+        """Whether labels may have further classes than `classes`; None: the run does not go on from another."""
+        return None if self.contract is None else self.contract.extends_classes
 
     def files_of_splits(self) -> dict[str, int]:
         """Entries of `Layout.files` of each split, where files are given for validation or test; else empty."""
@@ -166,7 +166,7 @@ class Reading:
         needed: the columns that are read.
         settings: JSON of all that decides, with the content, what is written.
         classes: names of the classes of a finished run, by label; empty: they follow from the labels.
-        further_classes: whether there may be others, which follow them.
+        further_classes: whether there may be others, which follow them; None: the run does not go on from another.
         steps: by which tokens are normalised.
     """
 
@@ -178,7 +178,7 @@ class Reading:
     timestamp: str | None
     group: str | None
     classes: Sequence[str]
-    further_classes: bool
+    further_classes: bool | None
     steps: Steps
 
     def write(self, folder: Path, files: Files, *, progress: Progress, part: bool = False) -> None:
@@ -390,10 +390,12 @@ class ColumnarSource(TokenSource):
         return wanted(self._as_written(columns), timestamp=timestamp, group=group)
 
     def _as_written(self, columns: Columns) -> Columns:
-        """The columns, with a label of task binary as a number where the first file has numbers there."""
+        """The columns, with a label of task binary as a number where the parent, or the first file, has numbers."""
         names = columns.classes
         if columns.label is None or names is None or not names.two or names.positive is not None or self.classes:
             return columns
+        if self.contract is not None:
+            return replace(columns, classes=None)
         first = self.locate(self._paths, ()).tables[0]
         holds_names = columns.label in first.names and not first.holds_numbers(columns.label, rows=HEAD_LINES)
         return columns if holds_names else replace(columns, classes=None)

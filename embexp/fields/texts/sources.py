@@ -28,7 +28,7 @@ import pyarrow as pa
 from embexp.data import splits
 from embexp.data.columns import Columns
 from embexp.data.contract import Contract, grown
-from embexp.data.examples import CLASSES, Encoded, Layout, encode, extended, in_order
+from embexp.data.examples import CLASSES, Encoded, Layout, encode, extended, in_order, one_of
 from embexp.data.files.arrow_columns import Chunk, Column
 from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import Description, Source, cached, single_columns, unknown_columns
@@ -149,7 +149,8 @@ class TextSource(TokenSource):
                 if self.extends_classes:
                     known = list(extended(known, class_names(corpus)))
                 (folder / CLASSES).write_text(json.dumps(known), "utf-8")
-            chunks = (labelled_chunks(each, columns.label, known) for each in corpora)
+            extends = self.extends_classes
+            chunks = (labelled_chunks(each, columns.label, known, extends=extends) for each in corpora)
             chained = itertools.chain.from_iterable(chunks)
             encode(chained, folder, columns, lists=frozenset([WORDS]), progress=progress)
 
@@ -239,11 +240,14 @@ def class_names(corpus: Corpus) -> tuple[str, ...]:
     return in_order(text.label for text in corpus.texts() if text.label is not None)
 
 
-def labelled_chunks(corpus: Corpus, label: str | None, known: Sequence[str]) -> Iterator[Chunk]:
+def labelled_chunks(
+    corpus: Corpus, label: str | None, known: Sequence[str], *, extends: bool | None = None
+) -> Iterator[Chunk]:
     """The texts, in order.
 
     Args:
         label: column for the numbers of the classes; None: they are not read.
+        extends: whether there may be others; None: the run does not go on from another.
 
     Raises:
         DataError: a line, or row, can't be read, or a label is none of the classes.
@@ -255,7 +259,7 @@ def labelled_chunks(corpus: Corpus, label: str | None, known: Sequence[str]) -> 
             splits = np.zeros(len(found) + 1, np.int64)
             np.cumsum([len(each) for each in found], out=splits[1:])
             flat = pa.array(itertools.chain.from_iterable(found), pa.large_string())
-            labels = {} if label is None else {label: Column(_numbers(some, numbers), None)}
+            labels = {} if label is None else {label: Column(_numbers(some, numbers, extends=extends), None)}
             yield Chunk(file, len(some), some[-1].done, {WORDS: Column(flat, splits)}, labels)
 
 
@@ -272,13 +276,12 @@ def _portions(texts: Iterable[Document]) -> Iterator[list[Document]]:
         yield some
 
 
-def _numbers(texts: Sequence[Document], numbers: dict[str, int]) -> np.ndarray:
+def _numbers(texts: Sequence[Document], numbers: dict[str, int], *, extends: bool | None) -> np.ndarray:
     """The number of each text's class, float64 [n]."""
     for text in texts:
         if text.label not in numbers:
-            raise DataError(
-                f"{text.place}: found the label {text.label!r}, expected one of the classes {', '.join(numbers)}"
-            )
+            expected = one_of(list(numbers), extends=extends)
+            raise DataError(f"{text.place}: found the label {text.label!r}, expected {expected}")
     return np.array([numbers[str(text.label)] for text in texts], np.float64)
 
 
