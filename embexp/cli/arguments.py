@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -122,6 +123,8 @@ class Parser(argparse.ArgumentParser):
                 return f"did you mean {near[0]}?"
             if equals and option.startswith("-"):
                 return f"an override has no dashes: {option.lstrip('-')}={value}"
+            if "--data" in self._option_string_actions and os.path.exists(argument):
+                return f"name files of data with --data: --data {argument}"
             if owners := _commands_with(option):
                 return f"{option} is an option of {', '.join(owners[:3])}{', …' if len(owners) > 3 else ''}"
         return ""

@@ -61,7 +61,9 @@ def show(directory: Path, console: Console, plot: Path | None) -> None:
         raise RunError(f"none of the runs has a test split, so there is no {metric} to draw")
     from embexp.reports import plots
 
-    plots.save(plots.files_figure(lines, metric=metric, name=str(summaries[directory]["name"]), across="run"), plot)
+    names = [path.name for path in summaries]
+    title = str(summaries[directory]["name"])
+    plots.save(plots.files_figure(lines, metric=metric, name=title, files=names, across="run"), plot)
     terminal.say(console, f"written: {plot}")
 
 

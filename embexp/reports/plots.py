@@ -287,13 +287,14 @@ def drift_figure(drifts: Sequence[tuple[int, Drift]], *, name: str) -> Figure:
 
 
 def files_figure(
-    lines: Mapping[str, Mapping[int, float]], *, metric: str, name: str, across: str = "tested on file"
+    lines: Mapping[str, Mapping[int, float]], *, metric: str, name: str, files: Sequence[str], across: str
 ) -> Figure:
     """A metric of each file, of several ways to train for it.
 
     Args:
         lines: by way, the value by the number of the file, from 0.
-        across: what the numbers are of.
+        files: their names, in order; without any, they are numbered from 1.
+        across: what they are.
     """
     figure = Figure(figsize=(7.2, 4.3), dpi=160, layout="constrained")
     axes = figure.subplots()
@@ -302,6 +303,9 @@ def files_figure(
         axes.plot([each + 1 for each in numbers], values, label=label, color=TABLES[number % len(TABLES)], marker="o")
     frame(axes)
     axes.set_xlabel(across, fontsize=9)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    if files:
+        axes.xaxis.set_major_formatter(lambda place, _: one_line(dict(enumerate(files, 1)).get(place, ""), 14))
     tested = [number + 1 for points in lines.values() for number in points]
     margin = max(0.2, 0.02 * (max(tested) - min(tested)))  # half a marker
     axes.set_xlim(min(tested) - margin, max(tested) + margin)

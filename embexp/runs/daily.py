@@ -51,7 +51,10 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
         if ended and spec.output.plots:
             from embexp.reports import plots
 
-            plots.save(plots.files_figure(series(content), metric=metric, name=spec.name), directory / "daily.png")
+            names = described.get("parts", ())
+            across = "tested on" if names else "tested on file"
+            figure = plots.files_figure(series(content), metric=metric, name=spec.name, files=names, across=across)
+            plots.save(figure, directory / "daily.png")
         return content
 
     return experiment.run_study(spec, directory, observer, compared)

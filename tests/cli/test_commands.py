@@ -58,6 +58,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             ["xyzzy"],
             f"embexp: there is no command 'xyzzy'\n    the commands are {', '.join(commands.COMMANDS)}\n",
         ),
+        (
+            ["predict", "run", str(Path(__file__))],
+            f"there is no argument {__file__}\n    name files of data with --data: --data {__file__}\n",
+        ),
         (["run", "--multrun"], "embexp: embexp run: there is no option --multrun\n    did you mean --multirun?\n"),
         (["run", "--info"], "    --info is an option of Hydra that embexp does not have: use --cfg hydra"),
         (["run", "--config-path=x"], "embexp: --config-path x: there is no such folder\n"),

@@ -240,3 +240,12 @@ def test_a_run_that_was_interrupted_before_its_first_log_line() -> None:
     figure = drawn([evaluation(3, loss=0.6, auc=0.5)], summary(steps=3))
     assert len(figure.axes) >= 1
     assert [label for axes in figure.axes for label in labels(axes) if label.startswith("training")] == []
+
+
+@pytest.mark.parametrize(
+    ("files", "labels"), [((), ["2", "3"]), (("mon", "tue", "a long name of a file"), ["tue", "a long name o…"])]
+)
+def test_files_have_their_names_where_they_are_known(files: tuple[str, ...], labels: list[str]) -> None:
+    figure = plots.files_figure({"all": {1: 0.5, 2: 0.7}}, metric="auc", name="daily", files=files, across="tested on")
+    figure.draw_without_rendering()
+    assert [each.get_text() for each in figure.axes[0].get_xticklabels() if 2 <= each.get_position()[0] <= 3] == labels
