@@ -31,6 +31,7 @@ def recorded_parent(directory: Path, allow_code: Sequence[str]) -> dict[str, Any
     folder = RunFolder(directory)
     folder.check(folder.spec, folder.summary)
     recorded = folder.recorded_spec()
+    folder.read_summary()  # an unfinished run has none
     check_code(named_functions(recorded), allow_code, record=folder.spec)
     tracking.check_addresses([recorded], folder.spec)
     return recorded.model_dump(mode="json")

@@ -305,7 +305,8 @@ def files_figure(
     axes.set_xlabel(across, fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     if files:
-        axes.xaxis.set_major_formatter(lambda place, _: one_line(dict(enumerate(files, 1)).get(place, ""), 14))
+        names: dict[float, str] = {number: one_line(file, 14) for number, file in enumerate(files, 1)}
+        axes.xaxis.set_major_formatter(lambda place, _: names.get(place, ""))
     tested = [number + 1 for points in lines.values() for number in points]
     margin = max(0.2, 0.02 * (max(tested) - min(tested)))  # half a marker
     axes.set_xlim(min(tested) - margin, max(tested) + margin)

@@ -138,7 +138,7 @@ def test_what_does_not_fit_the_parent_is_told_at_once_and_nothing_is_written(
     assert "the run that this one continues has this column, standardize" in dense
     unfinished = folder / "unfinished"
     unfinished.mkdir()
-    assert main(["continue", str(unfinished), "--data", str(folder / "tuesday.csv")]) in (1, 2)
+    assert main(["continue", str(unfinished), "--data", str(folder / "tuesday.csv")]) == 1
     assert "unfinished" in capsys.readouterr().err
     assert main(["continue", str(folder / "monday")]) == 2
     assert "give it with --data" in capsys.readouterr().err
