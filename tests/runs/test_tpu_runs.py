@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import embexp
 from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.errors import RunError
+from embexp.specs.optimizers import SGD, Adagrad
 from embexp.specs.strategies import EmbeddingFeature
 from tests.short_runs import DIM, ITEMS, PRETRAINED, Run, losses, runner
 from tests.thoroughness import chosen
@@ -182,6 +184,22 @@ def test_a_tpu_of_other_hardware_is_refused(feature: str, wanted: str, words: st
         TPUStrategy("strategy=tpu", connect, (), wanted=EmbeddingFeature(wanted)).active(),
     ):
         pass
+
+
+def test_a_tpu_that_has_sparse_cores_refuses_other_optimizers() -> None:
+    """Where the config does not ask for them, only the TPU says that it has them."""
+    from embexp.strategies.tpu import check_optimizers
+
+    def plans(optimizer: Any) -> Any:
+        return {"item": SimpleNamespace(optimizer=optimizer), "user": SimpleNamespace(optimizer=None)}
+
+    check_optimizers("strategy=tpu", plans(SGD(weight_decay_factor=0.1)))
+    words = (
+        "^strategy=tpu: this TPU has SparseCores, and table 'item' has optimizer.weight_decay_factor = 0.1, but"
+        " SparseCores apply .*; choose optimizer=sgd, set it to 0, or set strategy=cpu$"
+    )
+    with pytest.raises(RunError, match=words):
+        check_optimizers("strategy=tpu", plans(Adagrad(weight_decay_factor=0.1)))
 
 
 @pytest.mark.parametrize("feature", ["V1", "V2"])
