@@ -10,13 +10,26 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as draw
+from rich.console import Console
 from tensorflow.python.tpu import tpu_embedding_v3
 
 import embexp
 from embexp.cli import commands, sparse_core_plan
+from embexp.cli.sparse_core_plan import PartitionedIds, SparseCorePlan
 from embexp.runs.prepare import Prepared, prepare
 from embexp.specs.optimizers import SGD
-from embexp.specs.sparse_cores import BAG, Chips, DistinctRows, Limits, Part, Stack, Vectors, distinct_rows, stacked
+from embexp.specs.sparse_cores import (
+    BAG,
+    Chips,
+    DistinctRows,
+    Limits,
+    Part,
+    SettledLimits,
+    Stack,
+    Vectors,
+    distinct_rows,
+    stacked,
+)
 from embexp.tables.tpu_decay import SparseCoreDecay
 
 api = tf.tpu.experimental.embedding
@@ -185,3 +198,19 @@ def test_plan_without_data_and_of_a_tpu(capsys: pytest.CaptureFixture[str]) -> N
     assert "SparseCores: 4 chips with 2 each (assumed, those of a TPU v6e-4)" in found
     assert "sufficient:" not in found
     assert "SparseCores" not in shown(capsys, V2[0])
+
+
+@pytest.mark.parametrize("prepared", [0.1], indirect=True)
+def test_plan_warns_of_too_little_room_for_decay(prepared: Prepared, capsys: pytest.CaptureFixture[str]) -> None:
+    """A batch looks up the five trainable items, where two chips have a vector each for them."""
+    chips, stack = Chips(2, 4), Stack(16)
+    stack.add(Part("item", 5, 16, "sgd", 0, decayed=True), 64, 0, chips)
+    for count, words in ((4, []), (1, ["warning: strategy.max_ids_per_chip_per_sample: batches send more, "])):
+        room = DistinctRows(chips, count, enough=False, single=0, bags=1)
+        own = PartitionedIds(*sparse_core_plan.of_batch(prepared, stack, {"item": room}, np.arange(128), chips))
+        assert own.for_decay == (8 if words else 0)
+        limits = SettledLimits({"item": 1000}, {"item": 1000}, 1000)
+        SparseCorePlan(chips, False, [stack], limits, {"item": own}).show(Console())
+        warned = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+        assert len(warned) == len(words)
+        assert all(line.startswith(start) for line, start in zip(warned, words, strict=True))
