@@ -265,7 +265,7 @@ def test_distinct_ids_are_dealt_out_evenly(ids: list[Any]) -> None:
     assert of_each.max() - of_each.min() <= 1
 
 
-def train_once(limit: int | None) -> None:
+def look_up(limit: int | None, *, training: bool = True) -> None:
     """A step of 10 distinct rows in four vectors, where there is room for two ids of each by default."""
     lists = [[0, 1, 2, 3], [4, 5, 6], [7, 8], [9]]
     with embexp.tpu_simulator(1, embedding_feature="V2") as strategy:
@@ -284,13 +284,19 @@ def train_once(limit: int | None) -> None:
         )
 
         @tf.function(autograph=False)
-        def train() -> None:
-            backend.enqueue({"f": ragged(lists)}, training=True)
-            backend.run(lambda: backend.apply_gradients({"f": slope(backend.activations()["f"])}))
+        def step_of_all() -> None:
+            backend.enqueue({"f": ragged(lists)}, training=training)
+
+            def replica() -> None:
+                found = backend.activations()["f"]
+                if training:
+                    backend.apply_gradients({"f": slope(found)})
+
+            backend.run(replica)
 
         with translated_errors():
-            train()
-        assert (table.read(0, ROWS) != FIRST).any(1).tolist() == [True] * 10 + [False] * 3
+            step_of_all()
+        assert (table.read(0, ROWS) != FIRST).any(1).tolist() == [training] * 10 + [False] * 3
 
 
 def test_more_rows_than_there_is_room_for_are_an_error() -> None:
@@ -299,8 +305,9 @@ def test_more_rows_than_there_is_room_for_are_an_error() -> None:
         " strategy.max_ids_per_chip_per_sample to 8 or more$"
     )
     with pytest.raises(RunError, match=words):
-        train_once(None)
-    train_once(8)
+        look_up(None)
+    look_up(8)
+    look_up(None, training=False)
 
 
 def test_decay_of_other_rules_does_not_go_unnoticed() -> None:
