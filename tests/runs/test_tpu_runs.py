@@ -32,6 +32,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "rows frozen": (*PRETRAINED, "tables.item.storage=split", "optimizer.lazy_adam=false"),
     "a frozen table": (*PRETRAINED[:1], "freeze@tables.item.freeze=table"),
     "a schedule": ("optimizer=adagrad", "schedule@optimizer.schedule=cosine", "optimizer.schedule.warmup_steps=5"),
+    "decayed": ("optimizer=sgd", "optimizer.learning_rate=10", "optimizer.weight_decay_factor=0.01"),
 }
 IN_EVERY_RUN = ("plain", "loaded", "rows frozen", "a schedule")
 """The contracts have a table frozen whole."""
@@ -58,9 +59,20 @@ def test_simulated_tpus_learn_what_one_device_learns(run: Run, case: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["plain", "loaded", "rows frozen on SparseCores", "a frozen table", "a schedule"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "plain",
+        "loaded",
+        "rows frozen on SparseCores",
+        "a frozen table",
+        "a schedule",
+        "decayed",
+        "decayed, rows frozen",
+    ],
+)
 def test_sparse_cores_learn_what_one_device_learns(run: Run, case: str) -> None:
-    words = PRETRAINED if "rows" in case else CASES[case]
+    words = CASES[case] if case in CASES else (*PRETRAINED, *CASES["decayed"] * ("decayed" in case))
     alone, simulated = run(*words), run(*words, *ON_SPARSE_CORES)
     np.testing.assert_allclose(losses(simulated), losses(alone), rtol=1e-4)
     for part in ("validation", "test"):
