@@ -311,5 +311,8 @@ def test_more_rows_than_there_is_room_for_are_an_error() -> None:
 
 
 def test_decay_of_other_rules_does_not_go_unnoticed() -> None:
-    with embexp.tpu_simulator(1, embedding_feature="V2") as strategy, pytest.raises(NotImplementedError):
-        on_tpu(strategy, FEATURES["one"], SPECS["one"], optimizer=Adagrad(weight_decay_factor=0.1))
+    inert = Adagrad(multiply_weight_decay_factor_by_learning_rate=True)
+    with embexp.tpu_simulator(1, embedding_feature="V2") as strategy:
+        on_tpu(strategy, FEATURES["one"], SPECS["one"], optimizer=inert)
+        with pytest.raises(NotImplementedError, match="weight_decay_factor"):
+            on_tpu(strategy, FEATURES["one"], SPECS["one"], optimizer=Adagrad(weight_decay_factor=0.1))
