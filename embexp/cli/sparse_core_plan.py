@@ -19,10 +19,12 @@ from embexp.specs.sparse_cores import (
     ALIGNMENT,
     BAG,
     Chips,
+    DistinctRows,
     Part,
     SettledLimits,
     Stack,
     Vectors,
+    distinct_rows,
     padded,
     settle,
     stacked,
@@ -47,11 +49,13 @@ class PartitionedIds:
         ids: of one SparseCore for another one; an id that a vector has several times counts once.
         distinct: those of them that differ.
         places: that a chip's ids take in its memory, with padding, for each of its vectors.
+        for_decay: `max_ids_per_chip_per_sample` that is sufficient for weight decay; 0: there is room for it.
     """
 
     ids: int
     distinct: int
     places: int
+    for_decay: int
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ class SparseCorePlan:
         needed = {
             "max_ids_per_table": max(each.ids for each in self.ids.values()),
             "max_unique_ids_per_table": max(each.distinct for each in self.ids.values()),
-            "max_ids_per_chip_per_sample": max(each.places for each in self.ids.values()),
+            "max_ids_per_chip_per_sample": max(max(each.places, each.for_decay) for each in self.ids.values()),
         }
         would_do = {name: padded(most, ALIGNMENT) for name, most in needed.items()}
         exceeded = {
@@ -115,7 +119,9 @@ class SparseCorePlan:
             "max_unique_ids_per_table": any(
                 each.distinct > limits.max_unique_ids_per_table[name] for name, each in self.ids.items()
             ),
-            "max_ids_per_chip_per_sample": needed["max_ids_per_chip_per_sample"] > limits.max_ids_per_chip_per_sample,
+            "max_ids_per_chip_per_sample": any(
+                each.for_decay or each.places > limits.max_ids_per_chip_per_sample for each in self.ids.values()
+            ),
         }
         yield f"ids: the most that any of {_BATCHES} batches sends from one SparseCore to another, and its limit"
         for name in (name for name, beyond in exceeded.items() if beyond):
@@ -156,12 +162,20 @@ def plan(
     counts = _counts_of_examples(spec.features, compared, rows, spec.train.batch_size, chips.count)
     vectors = _vectors(spec.features, parts, counts, bags)
     stacks = stacked(parts, vectors, chips)
+    decays = {
+        part.name: distinct_rows(
+            part.rows, [each for each in vectors.values() if each.part == part.name], strategy.limits, chips
+        )
+        for part in parts
+        if part.decayed
+    }
     found = SparseCorePlan(chips, strategy.chips is None, stacks)
     if prepared is None:
         return found
     names = {stack.name: [part.name for part in stack.parts] for stack in stacks}
-    limits = settle(strategy.limits, vectors.values(), names, chips)
-    return SparseCorePlan(chips, found.assumed, stacks, limits, partitioned_ids(prepared, stacks, chips))
+    decaying = [Vectors(name, own.count, 1) for name, own in decays.items()]
+    limits = settle(strategy.limits, [*vectors.values(), *decaying], names, chips)
+    return SparseCorePlan(chips, found.assumed, stacks, limits, partitioned_ids(prepared, stacks, decays, chips))
 
 
 def _parts(
@@ -181,7 +195,8 @@ def _parts(
 
 
 def _part(name: str, rows: int, dim: int, optimizer: TableOptimizer) -> Part:
-    return Part(name, rows, dim, optimizer.model_dump_json(), len(slots_of(optimizer)))
+    sent, decayed = optimizer.without_decay.model_dump_json(), optimizer.weight_decay_factor > 0
+    return Part(name, rows, dim, sent, len(slots_of(optimizer)), decayed)
 
 
 def _fixed(name: str) -> str:
@@ -238,11 +253,13 @@ def _vectors(
         count = counts[name] * _of_example(feature)
         for key, part in ((name, feature.table), (_fixed(name), _fixed(feature.table))):
             if part in names:
-                found[key] = Vectors(part, count, bags.get(name, 1))
+                found[key] = Vectors(part, count, bags.get(name, 1), bag=name in bags)
     return found
 
 
-def partitioned_ids(prepared: Prepared, stacks: Sequence[Stack], chips: Chips) -> dict[str, PartitionedIds]:
+def partitioned_ids(
+    prepared: Prepared, stacks: Sequence[Stack], decays: Mapping[str, DistinctRows], chips: Chips
+) -> dict[str, PartitionedIds]:
     """The most that one of some batches brings, by stack: of training examples in random order.
 
     Ids that a step draws itself, such as negatives, are left out.
@@ -253,40 +270,78 @@ def partitioned_ids(prepared: Prepared, stacks: Sequence[Stack], chips: Chips) -
     batches = [np.resize(drawn[start : start + batch], batch) for start in range(0, len(drawn), batch)]
     found = {}
     for stack in stacks:
-        counted = [of_batch(prepared, stack, examples, chips) for examples in batches]
+        counted = [of_batch(prepared, stack, decays, examples, chips) for examples in batches]
         found[stack.name] = PartitionedIds(*(int(most) for most in np.max(counted, 0)))
     return found
 
 
-def of_batch(prepared: Prepared, stack: Stack, examples: np.ndarray, chips: Chips) -> tuple[int, int, int]:
+def of_batch(
+    prepared: Prepared, stack: Stack, decays: Mapping[str, DistinctRows], examples: np.ndarray, chips: Chips
+) -> tuple[int, int, int, int]:
     """What a batch brings, as `PartitionedIds` has it.
 
     Args:
+        decays: by part, the vectors that look up its rows once more.
         examples: their numbers, in order.
     """
-    spec, partitions, vectors = prepared.spec, chips.partitions, 0
+    partitions, vectors, for_decay = chips.partitions, 0, 0
     senders, samples, rows = [], [], []
     for offset, rotation, part in zip(stack.offsets, stack.rotations, stack.parts, strict=True):
-        for name, feature in spec.features.items():
-            if part.name not in (feature.table, _fixed(feature.table)):
-                continue
-            own, ids = _ids_of(prepared.data.scan.examples, spec.ids_of(name), feature, examples)
-            frozen = prepared.tables.policies[feature.table].frozen
-            if frozen is not None:
-                kept = frozen[ids] == (part.name != feature.table)
-                own, ids = own[kept], (np.cumsum(frozen == (part.name != feature.table)) - 1)[ids[kept]]
-            count = len(examples) * _of_example(feature)
-            senders.append(own * partitions // count)
-            samples.append(own + vectors)
-            rows.append(ids - ids % partitions + (ids + rotation) % partitions + offset)
-            vectors += count
+        looked_up = list(_looked_up(prepared, part.name, examples))
+        if (decay := decays.get(part.name)) is not None:
+            distinct_of_part = _once_more(looked_up, decay)
+            if len(distinct_of_part.rows) > decay.room:
+                for_decay = max(for_decay, decay.sufficient(len(distinct_of_part.rows)))
+            looked_up.append(distinct_of_part)
+        for own in looked_up:
+            senders.append(own.vectors * partitions // own.count)
+            samples.append(own.vectors + vectors)
+            rows.append(own.rows - own.rows % partitions + (own.rows + rotation) % partitions + offset)
+            vectors += own.count
     sender, sample, row = (np.concatenate(each) for each in (senders, samples, rows))
     _, first = np.unique(sample * stack.rows + row, return_index=True)
     ids = _counts(sender[first], row[first], partitions)
     _, first = np.unique(sender * stack.rows + row, return_index=True)
     distinct = _counts(sender[first], row[first], partitions)
     of_chips = (-(-ids // ALIGNMENT) * ALIGNMENT).reshape(chips.count, -1).sum(1)
-    return int(ids.max()), int(distinct.max()), -(-int(of_chips.max()) * chips.count // vectors)
+    return int(ids.max()), int(distinct.max()), -(-int(of_chips.max()) * chips.count // vectors), for_decay
+
+
+@dataclass(frozen=True)
+class _LookedUp:
+    """What a batch looks up in a part of a table by one feature.
+
+    Attributes:
+        vectors: int64 [n], the vector of each id, rising.
+        rows: int64 [n], ids.
+        count: number of vectors of all chips.
+    """
+
+    vectors: np.ndarray
+    rows: np.ndarray
+    count: int
+
+
+def _looked_up(prepared: Prepared, part: str, examples: np.ndarray) -> Iterator[_LookedUp]:
+    """What each feature looks up in a part."""
+    spec = prepared.spec
+    for name, feature in spec.features.items():
+        if part not in (feature.table, _fixed(feature.table)):
+            continue
+        own, ids = _ids_of(prepared.data.scan.examples, spec.ids_of(name), feature, examples)
+        frozen = prepared.tables.policies[feature.table].frozen
+        if frozen is not None:
+            kept = frozen[ids] == (part != feature.table)
+            own, ids = own[kept], (np.cumsum(frozen == (part != feature.table)) - 1)[ids[kept]]
+        yield _LookedUp(own, ids, len(examples) * _of_example(feature))
+
+
+def _once_more(looked_up: Sequence[_LookedUp], decay: DistinctRows) -> _LookedUp:
+    """The distinct rows, in the order of chips and then of features, each in a vector of its own."""
+    chip = np.concatenate([own.vectors * decay.chips.count // own.count for own in looked_up])
+    rows = np.concatenate([own.rows for own in looked_up])[np.argsort(chip, kind="stable")]
+    rows = rows[np.sort(np.unique(rows, return_index=True)[1])]
+    return _LookedUp(np.arange(len(rows)) * decay.room // max(len(rows), 1), rows, decay.room)
 
 
 def _counts(senders: np.ndarray, rows: np.ndarray, partitions: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -38,6 +38,11 @@ class _Warm(Spec):
     warmup_steps: WholeNumber = 0
     """Steps of linear warm-up before the shape begins; 0 for none."""
 
+    @property
+    def reaches_zero(self) -> bool:
+        """Whether the factor is 0 at some step."""
+        return False
+
 
 class ConstantSchedule(_Warm):
     """Factor 1 throughout (after the warm-up)."""
@@ -62,6 +67,11 @@ class CosineSchedule(_Warm):
     """Steps until the factor is `alpha`; null: to the end of the run."""
     alpha: Fraction = 0.0
 
+    @property
+    def reaches_zero(self) -> bool:
+        """Whether it may go on after `decay_steps` with a factor of 0; at the last step of a run it is above 0."""
+        return self.alpha == 0 and self.decay_steps is not None
+
 
 class PiecewiseSchedule(_Warm):
     """values[i] while t < boundaries[i]; the last value afterwards."""
@@ -77,6 +87,11 @@ class PiecewiseSchedule(_Warm):
         if list(self.boundaries) != sorted(set(self.boundaries)):
             raise broken("boundaries must be strictly increasing", "boundaries")
         return self
+
+    @property
+    def reaches_zero(self) -> bool:
+        """Whether one of the values is 0."""
+        return 0 in self.values
 
 
 Schedule = Annotated[
@@ -165,19 +180,33 @@ class _TableOptimizer(Choice):
             rule = "a TPU clips each element of a gradient, not the norm of a row's gradient gradient"
             yield CombinationFault(f"{scope.path}.clipnorm", f"{self.clipnorm:g}", rule, "set clipvalue instead")
         if spec.strategy.sparse_cores_wanted:
-            for setting, value in self.beyond_sparse_cores.items():
-                rule = "TensorFlow's TPUEmbeddingV2, which updates rows on SparseCores, has no such setting"
-                unset = {"weight_decay_factor": "set it to 0", "lazy_adam": "set it to true"}
-                remedy = f"{unset.get(setting, 'set it to null')}, or set strategy=cpu"
-                yield CombinationFault(f"{scope.path}.{setting}", value, rule, remedy)
+            yield from self.beyond_sparse_cores(scope.path)
+
+    def beyond_sparse_cores(self, path: str) -> Iterator[CombinationFault]:
+        """Its settings that SparseCores can't honour, because `TPUEmbeddingV2` refuses or ignores them.
+
+        Args:
+            path: config path of the optimizer.
+        """
+        settings = {name: getattr(self, name) for name in ("clip_weight_min", "clip_weight_max", "clipvalue")}
+        unset = {name: "null" for name, value in settings.items() if value is not None}
+        for name, value in (unset | ({"lazy_adam": "true"} if self.moves_every_row else {})).items():
+            rule = "TensorFlow's TPUEmbeddingV2, which updates rows on SparseCores, has no such setting"
+            remedy = f"set it to {value}, or set strategy=cpu"
+            yield CombinationFault(f"{path}.{name}", str(getattr(self, name)), rule, remedy)
+        if self.weight_decay_factor:
+            yield from self._undecayed_on_sparse_cores(path)
+
+    def _undecayed_on_sparse_cores(self, path: str) -> Iterator[CombinationFault]:
+        rule = "SparseCores apply weight decay as part of the gradient, which is exact only for the rule of sgd"
+        remedy = "choose optimizer=sgd, set it to 0, or set strategy=cpu"
+        yield CombinationFault(f"{path}.weight_decay_factor", f"{self.weight_decay_factor:g}", rule, remedy)
 
     @property
-    def beyond_sparse_cores(self) -> dict[str, str]:
-        """The settings that `TPUEmbeddingV2` refuses or ignores, as far as they are set, with their values."""
-        unset = {"weight_decay_factor": 0.0}
-        names = ("clip_weight_min", "clip_weight_max", "clipvalue", "weight_decay_factor")
-        found = {name: str(getattr(self, name)) for name in names if getattr(self, name) != unset.get(name)}
-        return found | ({"lazy_adam": "False"} if self.moves_every_row else {})
+    def without_decay(self) -> Self:
+        """The same optimizer without weight decay."""
+        decay = ("weight_decay_factor", "multiply_weight_decay_factor_by_learning_rate", "weight_decay_per")
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in decay})
 
     @property
     def decays_per_epoch(self) -> bool:
@@ -204,6 +233,16 @@ class SGD(_TableOptimizer):
     implementation = "embexp.tables.optimizers:sgd"
     tensorflow = "SGD"
     learning_rate: Positive = 0.01
+
+    def _undecayed_on_sparse_cores(self, path: str) -> Iterator[CombinationFault]:
+        """A decay that goes on at a learning rate of 0, which no gradient does."""
+        if self.schedule.reaches_zero and not self.multiply_weight_decay_factor_by_learning_rate:
+            rule = (
+                "SparseCores apply weight decay as part of the gradient, but the schedule makes the learning rate 0,"
+                " where no gradient moves a row"
+            )
+            remedy = "set it to true, keep the schedule above 0, or set strategy=cpu"
+            yield CombinationFault(f"{path}.multiply_weight_decay_factor_by_learning_rate", "False", rule, remedy)
 
 
 FROZEN_ROWS_OPTIMIZER = SGD(learning_rate=1.0)

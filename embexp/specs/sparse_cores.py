@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 ALIGNMENT = 8
 """Rows of a SparseCore, columns, and the places of each partition of a step's ids are padded to multiples of it."""
@@ -47,6 +48,7 @@ class Part:
     Attributes:
         optimizer: identifies the optimizer and its settings.
         slots: number of the optimizer's slots.
+        decayed: whether a step decays the rows that it looks up.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Part:
     dim: int
     optimizer: str
     slots: int
+    decayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,13 @@ class Vectors:
         part: name of its `Part`.
         count: vectors on each chip.
         ids: for how many ids of each vector, on average, there is room by default.
+        bag: whether a vector may combine more ids.
     """
 
     part: str
     count: int
     ids: int
+    bag: bool = False
 
 
 @dataclass
@@ -166,6 +171,50 @@ class SettledLimits:
     max_ids_per_table: Mapping[str, int]
     max_unique_ids_per_table: Mapping[str, int]
     max_ids_per_chip_per_sample: int
+
+
+@dataclass(frozen=True)
+class DistinctRows:
+    """The vectors of a part with weight decay in which a step looks up each of its distinct rows once more.
+
+    Attributes:
+        count: vectors on each chip.
+        enough: whether no step brings more distinct rows than there are vectors.
+        single: vectors of its features that have one id each, on each chip.
+        bags: vectors of its features that may have several ids, on each chip.
+    """
+
+    chips: Chips
+    count: int
+    enough: bool
+    single: int
+    bags: int
+
+    @property
+    def room(self) -> int:
+        """Vectors on all chips."""
+        return self.count * self.chips.count
+
+    def sufficient(self, rows: Any) -> Any:
+        """A `max_ids_per_chip_per_sample` with which there are vectors for so many distinct rows, if not `enough`."""
+        of_bags = -(-rows // self.chips.count) - self.single
+        return -(-of_bags // (self.bags * ALIGNMENT)) * ALIGNMENT
+
+
+def distinct_rows(rows: int, vectors: Iterable[Vectors], limits: Limits, chips: Chips) -> DistinctRows:
+    """As many vectors as a step has ids for which there is room, or as the part has rows.
+
+    Args:
+        rows: of the part.
+        vectors: of the features that look its rows up.
+    """
+    known = list(vectors)
+    largest = limits.max_ids_per_chip_per_sample or 0
+    ids = sum(each.count * (max(each.ids, largest) if each.bag else 1) for each in known)
+    bags = sum(each.count for each in known if each.bag)
+    count = padded(min(ids, -(-rows // chips.count)), chips.cores)
+    enough = not bags or count * chips.count >= rows
+    return DistinctRows(chips, count, enough, sum(each.count for each in known) - bags, bags)
 
 
 def settle(

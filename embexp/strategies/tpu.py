@@ -228,12 +228,12 @@ def check_feature(name: str, feature: str, wanted: EmbeddingFeature) -> None:
 
 
 def check_optimizers(name: str, plans: Mapping[str, TablePlan]) -> None:
-    """Raises RunError if an optimizer has settings that `TPUEmbeddingV2` refuses or ignores."""
+    """Raises RunError if an optimizer has settings that SparseCores can't honour."""
     for table, plan in plans.items():
-        for setting, value in ({} if plan.optimizer is None else plan.optimizer.beyond_sparse_cores).items():
+        for fault in () if plan.optimizer is None else plan.optimizer.beyond_sparse_cores("optimizer"):
             raise RunError(
-                f"{name}: the optimizer of table {table!r} has {setting} = {value}, which TPUEmbeddingV2 of TensorFlow"
-                " does not have on this TPU's SparseCores; leave it unset, or set strategy=cpu"
+                f"{name}: this TPU has SparseCores, and table {table!r} has {fault.path} = {fault.value}, but"
+                f" {fault.rule}; {fault.remedy}"
             )
 
 

@@ -18,6 +18,7 @@ Converts tables and features to TensorFlow's own objects, `tf.tpu.experimental.e
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,13 +26,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.specs.optimizers import FROZEN_ROWS_OPTIMIZER, TableOptimizer
-from embexp.specs.sparse_cores import BAG, Limits
+from embexp.specs.optimizers import FROZEN_ROWS_OPTIMIZER, SGD, TableOptimizer
+from embexp.specs.sparse_cores import BAG, Chips, Limits, Vectors, distinct_rows
 from embexp.specs.tables import Combiner, Feature
 from embexp.system import arrays
 from embexp.system.arrays import Rows
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences, check, check_names, occurrences, without_autograph
+from embexp.tables.tpu_decay import SparseCoreDecay
 from embexp.tables.tpu_memory import HostCopies, Memory, OnSparseCores
 from embexp.tables.tpu_tables import DeviceTable, TPUTable, check_normal
 
@@ -110,8 +112,9 @@ def _optimizer(optimizer: TableOptimizer, learning_rate: Any) -> Any:
     settings = {name: getattr(optimizer, name) for name in type(optimizer).model_fields}
     for name in ("kind", "schedule", "clipnorm", "weight_decay_per"):
         del settings[name]
+    decayed = optimizer if optimizer.weight_decay_factor else optimizer.without_decay
     for name in ("weight_decay_factor", "multiply_weight_decay_factor_by_learning_rate"):
-        settings[name] = settings[name] or None
+        settings[name] = getattr(decayed, name) or None
     return getattr(tf.tpu.experimental.embedding, optimizer.tensorflow)(**settings | {"learning_rate": learning_rate})
 
 
@@ -183,13 +186,14 @@ class TPUBackend:
             name: _input_form(name, feature, tables[feature.table], inputs[name], sequences=sparse_cores is None)
             for name, feature in self._features.items()
         }
-        self._step = step
+        self._step, self._total_steps = step, total_steps
+        self._decays: tuple[SparseCoreDecay, ...] = ()
+        self._found: Mapping[str, Any] = {}
         with strategy.scope():
-            configs = self._configs(total_steps, filled=sparse_cores is None)
             self._memory: Memory = (
-                HostCopies(strategy, configs, self._shapes(), pipelined=pipelined)
+                HostCopies(strategy, self._configs(filled=True), self._shapes(), pipelined=pipelined)
                 if sparse_cores is None
-                else OnSparseCores(strategy, configs, self._room(most_ids or {}), sparse_cores, pipelined=pipelined)
+                else self._on_sparse_cores(sparse_cores, most_ids or {}, pipelined=pipelined)
             )
         self.embedding = self._memory.embedding
         for table in tables.values():
@@ -212,12 +216,14 @@ class TPUBackend:
             tf.errors.InvalidArgumentError: an id is outside its vocabulary; `inputs.translated_errors` translates it.
         """
         check_names("enqueue", features, self._features)
-        for replica in range(self._strategy.num_replicas_in_sync):
-            own = {name: _local(self._strategy, value, replica) for name, value in features.items()}
-            taken = Enqueued()
-            for name, feature in self._features.items():
-                value = own[name] if training else _filled_up(own[name], self._forms[name].rows)
-                enqueue(taken, name, feature, self._tables[feature.table], self._forms[name], value)
+        every = [
+            self._taken(features, replica, training=training) for replica in range(self._strategy.num_replicas_in_sync)
+        ]
+        for decay in self._decays:
+            looked_up = [_values(taken.ids[key]) for taken in every for key in decay.features] if training else []
+            for taken, ids in zip(every, decay.deal(looked_up), strict=True):
+                taken.ids[decay.key], taken.weights[decay.key] = ids, None
+        for replica, taken in enumerate(every):
             weights = taken.weights if any(weight is not None for weight in taken.weights.values()) else None
             self._memory.enqueue(replica, taken.ids, weights, training=training)
             if training:
@@ -232,11 +238,11 @@ class TPUBackend:
     @without_autograph
     def activations(self) -> dict[str, Any]:
         """The activations that the TPU looked up for this replica; see `EmbeddingBackend.activations`."""
-        found = self._memory.dequeue()
+        self._found = self._memory.dequeue()
         activations = {}
         for name, feature in self._features.items():
             table = self._tables[feature.table]
-            vectors = [found[_feature_of(name, table, device_table)] for device_table in table.device_tables]
+            vectors = [self._found[_feature_of(name, table, device_table)] for device_table in table.device_tables]
             activations[name] = vectors[0] if len(vectors) == 1 else tf.add_n(vectors)
         return activations
 
@@ -263,6 +269,9 @@ class TPUBackend:
                     if gradient is None or device_table.frozen
                     else tf.convert_to_tensor(gradient)
                 )
+        for decay in self._decays:
+            rate = _learning_rate(decay.table, decay.optimizer, self._step, self._total_steps, {})
+            sent[decay.key] = decay.gradients(self._found[decay.key], rate() if callable(rate) else rate)
         self._memory.apply_gradients(sent)
 
     def retrieve(self) -> None:
@@ -284,7 +293,16 @@ class TPUBackend:
     def _now(self) -> int:
         return int(tf.convert_to_tensor(self._step).numpy())
 
-    def _configs(self, total_steps: int, *, filled: bool) -> dict[str, Any]:
+    def _taken(self, features: Mapping[str, Any], replica: int, *, training: bool) -> Enqueued:
+        """A replica's inputs in the form that a TPU takes."""
+        taken = Enqueued()
+        for name, feature in self._features.items():
+            form, value = self._forms[name], _local(self._strategy, features[name], replica)
+            value = value if training else _filled_up(value, form.rows)
+            enqueue(taken, name, feature, self._tables[feature.table], form, value)
+        return taken
+
+    def _configs(self, *, filled: bool) -> dict[str, Any]:
         """Fresh configs, as the constructor of `TPUEmbedding` changes its arguments.
 
         Args:
@@ -302,13 +320,17 @@ class TPUBackend:
                 optimizers[device_table.name] = (
                     FROZEN_ROWS_OPTIMIZER if device_table.frozen or table.optimizer is None else table.optimizer
                 )
+        for decay in self._decays:
+            optimizers[decay.part] = decay.optimizer.without_decay
         features = {}
         for name, key, device_table in self._by_device_table():
             form, own = self._forms[name], self._features[name].model_copy(update={"table": device_table.name})
             if not filled or not (form.as_is or form.dense):
                 own = own.model_copy(update={"max_sequence_length": 0, "output_shape": form.output})
             features[key] = own
-        return to_tensorflow(shapes, features, optimizers, step=self._step, total_steps=total_steps)[1]
+        for decay in self._decays:
+            features[decay.key] = Feature(table=decay.part, output_shape=(decay.vectors.count,))
+        return to_tensorflow(shapes, features, optimizers, step=self._step, total_steps=self._total_steps)[1]
 
     def _by_device_table(self) -> Iterator[tuple[str, str, DeviceTable]]:
         """Each feature and device table of its table, with the TPU's name for both."""
@@ -320,9 +342,27 @@ class TPUBackend:
     def _shapes(self) -> dict[str, Any]:
         return {key: self._forms[name].enqueued for name, key, _ in self._by_device_table()}
 
-    def _room(self, most: Mapping[str, int]) -> dict[str, int]:
-        """For how many ids of each vector there is room, by the TPU's feature."""
-        return {key: 1 if self._forms[name].single else most.get(name, BAG) for name, key, _ in self._by_device_table()}
+    def _on_sparse_cores(self, limits: Limits, most: Mapping[str, int], *, pipelined: bool) -> Memory:
+        """The tables on SparseCores; `most` is `most_ids`."""
+        cores = self._strategy.extended.tpu_hardware_feature.num_embedding_devices_per_chip
+        chips = Chips(self._strategy.num_replicas_in_sync, int(cores))
+        vectors = {}
+        for name, key, device_table in self._by_device_table():
+            form = self._forms[name]
+            ids = 1 if form.single else most.get(name, BAG)
+            vectors[key] = Vectors(device_table.name, math.prod(form.output), ids, bag=not form.single)
+        self._decays = tuple(self._decaying(vectors, limits, chips))
+        vectors |= {decay.key: Vectors(decay.part, decay.vectors.count, 1) for decay in self._decays}
+        return OnSparseCores(self._strategy, self._configs(filled=False), vectors, limits, chips, pipelined=pipelined)
+
+    def _decaying(self, vectors: Mapping[str, Vectors], limits: Limits, chips: Chips) -> Iterator[SparseCoreDecay]:
+        """The weight decay of tables that have any, as far as the rule of their optimizer takes it in its gradient."""
+        for name, table in self._tables.items():
+            if isinstance(optimizer := table.optimizer, SGD) and optimizer.weight_decay_factor:
+                part = table.device_tables[0]
+                own = {key: each for key, each in vectors.items() if each.part == part.name}
+                distinct = distinct_rows(part.rows, own.values(), limits, chips)
+                yield SparseCoreDecay(name, part.name, tuple(own), optimizer, distinct)
 
     def _fill(self) -> None:
         """Assigns the initial values of all tables."""
@@ -405,6 +445,11 @@ def _local(strategy: Any, value: Any, replica: int) -> Any:
     if isinstance(value, tuple):
         return tuple(_local(strategy, each, replica) for each in value)
     return strategy.experimental_local_results(value)[replica]
+
+
+def _values(ids: Any) -> Any:
+    """The ids, dense or ragged, in the order of their vectors."""
+    return ids.values if isinstance(ids, tf.RaggedTensor) else ids
 
 
 def _filled_up(value: Any, rows: int) -> Any:

@@ -8,7 +8,6 @@ on each chip, of several tables of one width and optimizer one after the other, 
 from __future__ import annotations
 
 import functools
-import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -143,13 +142,20 @@ class OnSparseCores:
     """Tables on the SparseCores of a TPU; a `Memory`."""
 
     def __init__(
-        self, strategy: Any, configs: Mapping[str, Any], ids: Mapping[str, int], limits: Limits, *, pipelined: bool
+        self,
+        strategy: Any,
+        configs: Mapping[str, Any],
+        vectors: Mapping[str, Vectors],
+        limits: Limits,
+        chips: Chips,
+        *,
+        pipelined: bool,
     ) -> None:
         """Makes the tables, full of zeros.
 
         Args:
             configs: `FeatureConfig` by feature, each with an `output_shape`.
-            ids: for how many ids of each vector of a feature there is room by default.
+            vectors: what each feature looks up.
             limits: of a step's ids.
 
         Raises:
@@ -158,17 +164,12 @@ class OnSparseCores:
         self._strategy, self._received = strategy, None
         self._prepared: list[Any] = []
         self._kept: Any = None
-        cores = int(strategy.extended.tpu_hardware_feature.num_embedding_devices_per_chip)
-        vectors = {
-            name: Vectors(config.table.name, math.prod(config.output_shape), ids[name])
-            for name, config in configs.items()
-        }
         for name, own in vectors.items():
-            if own.count % cores:
+            if own.count % chips.cores:
                 raise RunError(
-                    f"feature {name!r}: each chip has {own.count} vectors of it, and its {cores} SparseCores can't"
-                    f" share them equally; choose a batch size and numbers of negatives that are multiples of"
-                    f" {cores * strategy.num_replicas_in_sync}"
+                    f"feature {name!r}: each chip has {own.count} vectors of it, and its {chips.cores} SparseCores"
+                    " can't share them equally; choose a batch size and numbers of negatives that are multiples of"
+                    f" {chips.partitions}"
                 )
         make = functools.partial(
             tf.tpu.experimental.embedding.TPUEmbeddingV2, configs, pipeline_execution_with_tensor_core=pipelined
@@ -176,7 +177,7 @@ class OnSparseCores:
         stacks: defaultdict[str, list[str]] = defaultdict(list)
         for table, layout in make().embedding_layouts.items():
             stacks[layout.stacked_table_name].append(table)
-        settled = settle(limits, vectors.values(), stacks, Chips(strategy.num_replicas_in_sync, cores))
+        settled = settle(limits, vectors.values(), stacks, chips)
         config = tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig(**asdict(settled))
         self.embedding = make(sparse_core_embedding_config=config)
         self.embedding.build()

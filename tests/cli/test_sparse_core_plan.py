@@ -10,12 +10,27 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as draw
+from rich.console import Console
 from tensorflow.python.tpu import tpu_embedding_v3
 
 import embexp
 from embexp.cli import commands, sparse_core_plan
+from embexp.cli.sparse_core_plan import PartitionedIds, SparseCorePlan
 from embexp.runs.prepare import Prepared, prepare
-from embexp.specs.sparse_cores import Chips, Part, Vectors, stacked
+from embexp.specs.optimizers import SGD
+from embexp.specs.sparse_cores import (
+    BAG,
+    Chips,
+    DistinctRows,
+    Limits,
+    Part,
+    SettledLimits,
+    Stack,
+    Vectors,
+    distinct_rows,
+    stacked,
+)
+from embexp.tables.tpu_decay import SparseCoreDecay
 
 api = tf.tpu.experimental.embedding
 V2 = ("strategy=tpu_simulator", "strategy.embedding_feature=V2")
@@ -72,10 +87,28 @@ def test_stacks_are_those_of_tensorflow(
             assert layout.total_rows_per_sparse_core_shard * chips * cores == stack.rows
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    cache = tmp_path_factory.mktemp("cache")
-    return prepare(embexp.compose([*DATA, *V2, "freeze=rows", "freeze.rows=[[0,5]]", f"output.cache={cache}"]))
+@pytest.fixture(scope="module", params=[0.0, 0.1], ids=["plain", "decayed"])
+def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    words = ["freeze=rows", "freeze.rows=[[0,5]]", "optimizer=sgd", f"optimizer.weight_decay_factor={request.param}"]
+    return prepare(embexp.compose([*DATA, *V2, *words, f"output.cache={tmp_path_factory.mktemp('cache')}"]))
+
+
+def decays_of(prepared: Prepared, stack: Stack, chips: Chips) -> dict[str, DistinctRows]:
+    """The vectors of parts with weight decay, by part."""
+    lists = prepared.data.scan.examples.lists
+    return {
+        part.name: distinct_rows(
+            part.rows,
+            [
+                Vectors(part.name, 64, BAG if name in lists else 1, bag=name in lists)
+                for name in prepared.spec.features_of(part.name)
+            ],
+            Limits(),
+            chips,
+        )
+        for part in stack.parts
+        if part.decayed
+    }
 
 
 def ids_of_part(prepared: Prepared, name: str, part: str, examples: np.ndarray) -> Any:
@@ -102,7 +135,10 @@ def test_ids_are_those_that_tensorflow_counts(prepared: Prepared) -> None:
     assert [stack.name for stack in plan.stacks] == ["item_user", "item/fixed_user/fixed"]
     batch = np.arange(128)
     for stack in plan.stacks:
-        ids, distinct, _ = sparse_core_plan.of_batch(prepared, stack, batch, plan.chips)
+        decays = decays_of(prepared, stack, plan.chips)
+        assert bool(decays) == bool(prepared.spec.optimizer.weight_decay_factor and "fixed" not in stack.name)
+        ids, distinct, _, for_decay = sparse_core_plan.of_batch(prepared, stack, decays, batch, plan.chips)
+        assert for_decay == 0
         named = {
             name + "/fixed" * part.name.endswith("/fixed"): (name, part)
             for part in stack.parts
@@ -113,15 +149,26 @@ def test_ids_are_those_that_tensorflow_counts(prepared: Prepared) -> None:
             part.name: api.TableConfig(part.rows, part.dim, combiner="sum", name=part.name) for part in stack.parts
         }
         config = {key: api.FeatureConfig(tables[part.name], output_shape=[64]) for key, (_, part) in named.items()}
+        given = [
+            {key: ids_of_part(prepared, name, part.name, own) for key, (name, part) in named.items()}
+            for own in np.split(batch, 2)
+        ]
+        for name, own in decays.items():
+            looked_up = [key for key, (_, part) in named.items() if part.name == name]
+            decay = SparseCoreDecay(name, name, looked_up, SGD(), own)
+            config[decay.key] = api.FeatureConfig(tables[name], output_shape=[own.count])
+            dealt = decay.deal([ids[key].values for ids in given for key in looked_up])
+            for ids_of_chip, each in zip(given, dealt, strict=True):
+                ids_of_chip[decay.key] = each
         with embexp.tpu_simulator(cores=2, embedding_feature="V2"):
             counted = [
                 api.TPUEmbeddingV2.compute_sparse_core_stats(
-                    {key: ids_of_part(prepared, name, part.name, own) for key, (name, part) in named.items()},
+                    own,
                     config,
                     num_tpu_chips=2,
                     optimizer=api.SGD(0.5),
                 )
-                for own in np.split(batch, 2)
+                for own in given
             ]
         assert ids == max(int(most[stack.name]) for most, _ in counted)
         assert distinct == max(int(most[stack.name]) for _, most in counted)
@@ -151,3 +198,19 @@ def test_plan_without_data_and_of_a_tpu(capsys: pytest.CaptureFixture[str]) -> N
     assert "SparseCores: 4 chips with 2 each (assumed, those of a TPU v6e-4)" in found
     assert "sufficient:" not in found
     assert "SparseCores" not in shown(capsys, V2[0])
+
+
+@pytest.mark.parametrize("prepared", [0.1], indirect=True)
+def test_plan_warns_of_too_little_room_for_decay(prepared: Prepared, capsys: pytest.CaptureFixture[str]) -> None:
+    """A batch looks up the five trainable items, where two chips have a vector each for them."""
+    chips, stack = Chips(2, 4), Stack(16)
+    stack.add(Part("item", 5, 16, "sgd", 0, decayed=True), 64, 0, chips)
+    for count, words in ((4, []), (1, ["warning: strategy.max_ids_per_chip_per_sample: batches send more, "])):
+        room = DistinctRows(chips, count, enough=False, single=0, bags=1)
+        own = PartitionedIds(*sparse_core_plan.of_batch(prepared, stack, {"item": room}, np.arange(128), chips))
+        assert own.for_decay == (8 if words else 0)
+        limits = SettledLimits({"item": 1000}, {"item": 1000}, 1000)
+        SparseCorePlan(chips, False, [stack], limits, {"item": own}).show(Console())
+        warned = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+        assert len(warned) == len(words)
+        assert all(line.startswith(start) for line, start in zip(warned, words, strict=True))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import embexp
 from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.errors import RunError
+from embexp.specs.optimizers import SGD, Adagrad
 from embexp.specs.strategies import EmbeddingFeature
 from tests.short_runs import DIM, ITEMS, PRETRAINED, Run, losses, runner
 from tests.thoroughness import chosen
@@ -30,6 +32,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "rows frozen": (*PRETRAINED, "tables.item.storage=split", "optimizer.lazy_adam=false"),
     "a frozen table": (*PRETRAINED[:1], "freeze@tables.item.freeze=table"),
     "a schedule": ("optimizer=adagrad", "schedule@optimizer.schedule=cosine", "optimizer.schedule.warmup_steps=5"),
+    "decayed": ("optimizer=sgd", "optimizer.learning_rate=10", "optimizer.weight_decay_factor=0.01"),
 }
 IN_EVERY_RUN = ("plain", "loaded", "rows frozen", "a schedule")
 """The contracts have a table frozen whole."""
@@ -56,9 +59,20 @@ def test_simulated_tpus_learn_what_one_device_learns(run: Run, case: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["plain", "loaded", "rows frozen on SparseCores", "a frozen table", "a schedule"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "plain",
+        "loaded",
+        "rows frozen on SparseCores",
+        "a frozen table",
+        "a schedule",
+        "decayed",
+        "decayed, rows frozen",
+    ],
+)
 def test_sparse_cores_learn_what_one_device_learns(run: Run, case: str) -> None:
-    words = PRETRAINED if "rows" in case else CASES[case]
+    words = CASES[case] if case in CASES else (*PRETRAINED, *CASES["decayed"] * ("decayed" in case))
     alone, simulated = run(*words), run(*words, *ON_SPARSE_CORES)
     np.testing.assert_allclose(losses(simulated), losses(alone), rtol=1e-4)
     for part in ("validation", "test"):
@@ -182,6 +196,22 @@ def test_a_tpu_of_other_hardware_is_refused(feature: str, wanted: str, words: st
         TPUStrategy("strategy=tpu", connect, (), wanted=EmbeddingFeature(wanted)).active(),
     ):
         pass
+
+
+def test_a_tpu_that_has_sparse_cores_refuses_other_optimizers() -> None:
+    """Where the config does not ask for them, only the TPU says that it has them."""
+    from embexp.strategies.tpu import check_optimizers
+
+    def plans(optimizer: Any) -> Any:
+        return {"item": SimpleNamespace(optimizer=optimizer), "user": SimpleNamespace(optimizer=None)}
+
+    check_optimizers("strategy=tpu", plans(SGD(weight_decay_factor=0.1)))
+    words = (
+        "^strategy=tpu: this TPU has SparseCores, and table 'item' has optimizer.weight_decay_factor = 0.1, but"
+        " SparseCores apply .*; choose optimizer=sgd, set it to 0, or set strategy=cpu$"
+    )
+    with pytest.raises(RunError, match=words):
+        check_optimizers("strategy=tpu", plans(Adagrad(weight_decay_factor=0.1)))
 
 
 @pytest.mark.parametrize("feature", ["V1", "V2"])

@@ -78,7 +78,6 @@ V2 = "strategy.embedding_feature=V2"
 @pytest.mark.parametrize(
     ("override", "setting"),
     [
-        ("optimizer.weight_decay_factor=0.1", "weight_decay_factor"),
         ("optimizer.clipvalue=1.0", "clipvalue"),
         ("optimizer.clip_weight_min=-1.0", "clip_weight_min"),
         ("optimizer.clip_weight_max=0.5", "clip_weight_max"),
@@ -86,11 +85,45 @@ V2 = "strategy.embedding_feature=V2"
     ],
 )
 def test_sparse_cores_have_no_such_setting(strategy: str, override: str, setting: str) -> None:
-    """TensorFlow refuses the first, and ignores the others without a word."""
+    """TensorFlow ignores it without a word."""
     [(path, rule)] = faults("optimizer=adam", override, V2, strategy=strategy)
     assert path == f"optimizer.{setting}"
     assert rule == "TensorFlow's TPUEmbeddingV2, which updates rows on SparseCores, has no such setting"
     assert faults("optimizer=adam", override, strategy=strategy) == []
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "adagrad_momentum", "adam", "ftrl"])
+def test_only_sgd_decays_on_sparse_cores(optimizer: str) -> None:
+    words = (f"optimizer={optimizer}", "optimizer.weight_decay_factor=0.1")
+    [(path, rule)] = faults(*words, V2)
+    assert path == "optimizer.weight_decay_factor"
+    assert rule == "SparseCores apply weight decay as part of the gradient, which is exact only for the rule of sgd"
+    assert faults(*words) == faults("optimizer=sgd", *words[1:], V2) == []
+    assert faults("experiment=movielens", "data.path=.", V2) == []
+
+
+ZERO = ["schedule@optimizer.schedule=piecewise", "optimizer.schedule.boundaries=[5]", "optimizer.schedule.values=[1,0]"]
+COSINE = ["schedule@optimizer.schedule=cosine"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "refused"),
+    [
+        ([], False),
+        (ZERO, True),
+        ([*ZERO[:2], "optimizer.schedule.values=[1,0.5]"], False),
+        (COSINE, False),
+        ([*COSINE, "optimizer.schedule.decay_steps=5"], True),
+        ([*COSINE, "optimizer.schedule.decay_steps=5", "optimizer.schedule.alpha=0.1"], False),
+    ],
+)
+def test_decay_on_sparse_cores_needs_a_learning_rate(schedule: list[str], refused: bool) -> None:
+    words = ["optimizer=sgd", "optimizer.weight_decay_factor=0.1", *schedule]
+    path = "optimizer.multiply_weight_decay_factor_by_learning_rate"
+    found = faults(*words, V2)
+    assert [place for place, _ in found] == [path] * refused
+    assert all("the schedule makes the learning rate 0" in rule for _, rule in found)
+    assert faults(*words) == faults(*words, V2, f"{path}=true") == []
 
 
 def test_sparse_cores_share_batches_equally() -> None:
