@@ -440,9 +440,8 @@ def one_of(classes: Sequence[str], *, extends: bool | None) -> str:
     Args:
         extends: whether a run that goes on from another adds classes; None: it can't.
     """
-    return f"one of the classes {summarize_names(classes)}" + (
-        "; add others with parent.classes=extend" * (extends is False)
-    )
+    remedy = "; add others with parent.classes=extend" if extends is False else ""
+    return f"one of the classes {summarize_names(classes)}{remedy}"
 
 
 class LabelNumbers:

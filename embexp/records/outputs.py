@@ -308,6 +308,9 @@ def opened_directory(
 ) -> Iterator[OutputDirectory]:
     """Makes the directory of a run, or takes one that exists, writes spec.json, and holds the directory in the block.
 
+    A directory that was made here is removed again if, before a step is trained, the block refuses what the user gave,
+    such as a label in the data.
+
     Args:
         existing: what is done if there is something of that name.
         setting: what names the directory, for error messages.
@@ -315,9 +318,6 @@ def opened_directory(
         before: writes other files of a new run into the directory, before spec.json is written: what has a spec has
             them, too.
         warn: see `RunFolder.writing`.
-
-    A directory that was made here is removed again if, before a step is trained, the block refuses what the user gave,
-    such as a label in the data.
 
     Raises:
         ConfigError: there is something of that name, and `existing` does not allow to use it.

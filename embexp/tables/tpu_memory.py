@@ -157,6 +157,7 @@ class OnSparseCores:
             configs: `FeatureConfig` by feature, each with an `output_shape`.
             vectors: what each feature looks up.
             limits: of a step's ids.
+            chips: of the TPU.
 
         Raises:
             RunError: the SparseCores of a chip can't share the vectors of a feature equally.

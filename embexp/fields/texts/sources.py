@@ -241,7 +241,7 @@ def class_names(corpus: Corpus) -> tuple[str, ...]:
 
 
 def labelled_chunks(
-    corpus: Corpus, label: str | None, known: Sequence[str], *, extends: bool | None = None
+    corpus: Corpus, label: str | None, known: Sequence[str], *, extends: bool | None
 ) -> Iterator[Chunk]:
     """The texts, in order.
 
