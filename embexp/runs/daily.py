@@ -51,7 +51,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
         if ended and spec.output.plots:
             from embexp.reports import plots
 
-            names = described.get("parts", ())
+            names = names_of_parts(content)
             across = "tested on" if names else "tested on file"
             figure = plots.files_figure(series(content), metric=metric, name=spec.name, files=names, across=across)
             plots.save(figure, directory / "daily.png")
@@ -125,6 +125,11 @@ def _metric(metrics: Mapping[str, Any], name: str) -> float | None:
     return None if value is None else float(value)
 
 
+def names_of_parts(summary: Mapping[str, Any]) -> list[str]:
+    """What the study has cut its data by, such as days, in order; empty: the files are the user's own."""
+    return [str(part).partition("-")[2] for part in summary.get("parts", ())]  # without the number of the file
+
+
 def series(summary: Mapping[str, Any]) -> dict[str, dict[int, float]]:
     """The metric of the next file, by the way to train and by the number of the file."""
     metric = summary["metric"]
@@ -157,7 +162,7 @@ class Comparison:
     def _table(self, options: ConsoleOptions) -> Table:
         shown, runs = series(self.summary), self.summary["runs"]
         numbers = sorted({number for each in shown.values() for number in each})
-        cut = self.summary.get("parts")
+        names = names_of_parts(self.summary)
         headings = [f"{self.summary['metric']}, {label}" for label in shown]
         table = terminal.table(options, ["tested on"], right=[*headings, "seconds, continued", "new rows"])
         for number in numbers:
@@ -166,7 +171,7 @@ class Comparison:
             seconds = (entry.get("seconds") or {}).get("total")
             cells = ["" if (value := each.get(number)) is None else f"{value:.4f}" for each in shown.values()]
             table.add_row(
-                f"file {number + 1}" if cut is None else str(cut[number]).partition("-")[2],
+                names[number] if names else f"file {number + 1}",
                 *cells,
                 "" if seconds is None else f"{seconds:.1f}",
                 f"{new:,}" if number > 1 else "",

@@ -319,3 +319,10 @@ def test_data_in_memory_and_several_files(folder: Path) -> None:
     both = [folder / "tuesday.csv", folder / "wednesday.csv"]
     run = embexp.continue_run(folder / "monday", both, ["train.steps=2"], folder / "both", quiet=True)
     assert run.summary["parent"]["tables"]["user"]["new"] == 14
+
+
+def test_parts_have_the_names_of_what_they_were_cut_by() -> None:
+    from embexp.runs import daily
+
+    assert daily.names_of_parts({"parts": ["001-2024-06-03", "002-2024-06-04"]}) == ["2024-06-03", "2024-06-04"]
+    assert daily.names_of_parts({}) == []
