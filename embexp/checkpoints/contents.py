@@ -28,9 +28,10 @@ from embexp.system import files, hdf5
 from embexp.system.hdf5 import File
 from embexp.system.tensor_bundle import increments
 from embexp.system.tensor_bundle.increments import Values
-from embexp.system.tensor_bundle.index import Entry, data_files, prefix_of
-from embexp.system.tensor_bundle.tensor import Tensor, type_name
-from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, object_index, unescaped
+from embexp.system.tensor_bundle.index import Entry, data_files, prefix_of, unescaped
+from embexp.system.tensor_bundle.stacked import StackedMatrix
+from embexp.system.tensor_bundle.tensor import Tensor, bytes_of, type_name
+from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, object_index
 
 TABLES, SLOTS, DENSE, OPTIMIZER, RANDOM, STEP = "tables", "slots", "dense", "optimizer", "random", "step"
 GRAPH = "object graph"
@@ -369,6 +370,9 @@ def _sizes(tensors: Mapping[str, Values]) -> dict[str, int]:
     found: dict[str, int] = {}
     counted: set[str] = set()
     for key, values in tensors.items():
+        if isinstance(values, StackedMatrix):
+            found[key] = bytes_of(values.entry)
+            continue
         parts = [values] if isinstance(values, Tensor) else list(values.changes[-1])
         found[key] = sum(piece.size for part in parts if part.key not in counted for piece in part.entry.pieces)
         if len(parts) > 1:

@@ -21,9 +21,10 @@ import numpy as np
 from embexp.checkpoints import object_graph, store
 from embexp.checkpoints.account import Grown, Value
 from embexp.errors import CheckpointError
+from embexp.system.tensor_bundle import increments
 from embexp.system.tensor_bundle.increments import Values
-from embexp.system.tensor_bundle.index import read_index
-from embexp.system.tensor_bundle.tensor import Tensor, type_name
+from embexp.system.tensor_bundle.index import prefix_of
+from embexp.system.tensor_bundle.tensor import type_name
 from embexp.system.tensor_bundle.writer import OBJECT_GRAPH, BundleWriter
 
 Tokens = Sequence[str] | str | os.PathLike[str]
@@ -85,8 +86,7 @@ class RowMap:
 def _blocks(values: Values) -> Iterable[np.ndarray]:
     shape = values.entry.shape
     if all(piece.shape[1:] == shape[1:] for piece in values.entry.pieces) and values.dtype != np.dtype(object):
-        row_bytes = int(np.prod(shape[1:])) * (values.dtype or np.dtype(np.float32)).itemsize
-        return values.blocks(max(1, _BLOCK_BYTES // max(1, row_bytes)))
+        return values.blocks(max(1, _BLOCK_BYTES // max(1, increments.row_bytes(values))))
     values.verify()
     return [values.value()]
 
@@ -261,19 +261,17 @@ def plan_file(index: Path, by_token: Mapping[str, RowMap], by_number: Mapping[st
             have. The message lists all.
         DataError: the checkpoint is damaged.
     """
-    entries = read_index(index)
-    proto = object_graph.read(index).proto if OBJECT_GRAPH in entries else None
+    tensors = increments.tensors(increments.chain(prefix_of(index)))
+    proto = object_graph.read(index).proto if OBJECT_GRAPH in tensors else None
     values = dict[str, tuple[int | None, Value]]()
-    for key, entry in entries.items() if proto is None else ():
-        values[key] = None, Value("", key, entry.shape, type_name(entry.kind))
+    for key, tensor in tensors.items() if proto is None else ():
+        values[key] = None, Value("", key, tensor.entry.shape, type_name(tensor.entry.kind))
     nodes = () if proto is None else zip(object_graph.paths_of(proto), proto.nodes, strict=True)
     for number, (path, node) in enumerate(nodes):
         for each in node.attributes:
-            if (stored := entries.get(each.checkpoint_key)) is not None:
-                values[each.checkpoint_key] = (
-                    number,
-                    Value(path, each.full_name, stored.shape, type_name(stored.kind)),
-                )
+            if (stored := tensors.get(each.checkpoint_key)) is not None:
+                entry = stored.entry
+                values[each.checkpoint_key] = number, Value(path, each.full_name, entry.shape, type_name(entry.kind))
     of_variable = {} if proto is None else slots_by_variable(proto)
     faults, found = [], []
     for name in (*by_token, *by_number):
@@ -300,7 +298,7 @@ def plan_file(index: Path, by_token: Mapping[str, RowMap], by_number: Mapping[st
             }
             rows = by_token[name] if name in by_token else RowMap.by_number(before, by_number[name])
             every = (keys[0], *slots)
-            size = sum(piece.size for key in every for piece in entries[key].pieces) // max(1, before)
+            size = sum(increments.row_bytes(tensors[key]) for key in every)
             found.append(GrownVariable(value, rows, every, tuple(slots.values()), size))
     if faults:
         raise CheckpointError("\n    ".join(faults))
@@ -323,8 +321,10 @@ def write_file(index: Path, variables: Sequence[GrownVariable], out: Path, *, fi
     slots = {key: slot for each in variables for key, slot in zip(each.keys[1:], each.slots, strict=True)}
     prefix = out / store.CHECKPOINT_NAME
     with store.published(prefix) as folder, closing(BundleWriter(folder / store.CHECKPOINT_NAME)) as writer:
-        for key, entry in read_index(index).items():
-            tensor = Tensor(f"{index}: {key}", key, entry)
+        for key, tensor in increments.tensors(increments.chain(prefix_of(index))).items():
+            if key == OBJECT_GRAPH:  # which has tables in place of stacks
+                writer.add_strings(key, (), [object_graph.read(index).proto.SerializeToString()])
+                continue
             if key not in rows:
                 writer.copy(key, tensor)
                 continue
@@ -336,7 +336,7 @@ def write_file(index: Path, variables: Sequence[GrownVariable], out: Path, *, fi
                 value[places < 0] = _new_rows(key, old, int(np.count_nonzero(places < 0)), fill, seed)
             elif any(map(_ACCUMULATOR.search, (slots[key].path, slots[key].name))):
                 value[places < 0] = old.min()
-            writer.add_bytes(key, entry.kind, value.shape, value)
+            writer.add_bytes(key, tensor.entry.kind, value.shape, value)
         writer.finish()
     store.mark_published(prefix)
     return prefix

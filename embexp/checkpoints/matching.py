@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,6 +23,7 @@ from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle import increments, tensor, writer
 from embexp.system.tensor_bundle.increments import Values
 from embexp.system.tensor_bundle.index import Entry, Piece, prefix_of
+from embexp.system.tensor_bundle.stacked import StackedMatrix
 from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH
 
 _NUMBER = re.compile(r"(?<![^/])[0-9]+(?![^/])")
@@ -164,7 +166,10 @@ class Matching:
         return list(nodes.values())
 
     def write_view(self, folder: str, without: Collection[str]) -> str:
-        """Writes an object-based checkpoint over the same data files, with all but some keys; returns its prefix."""
+        """Writes an object-based checkpoint over the same data files, with all but some keys; returns its prefix.
+
+        Tables in stacks are copied.
+        """
         proto = type(self.proto)()
         proto.CopyFrom(self.proto)
         for node in proto.nodes:
@@ -179,10 +184,16 @@ class Matching:
                 for other in others:
                     proto.nodes[first].attributes.extend(proto.nodes[other].attributes)
         util.add_checkpoint_values_check(proto)
-        keys = {key: each.key for key, each in self.tensors.items() if key not in without}
+        seen = {key: each for key, each in self.tensors.items() if key not in without}
+        keys = {key: each.key for key, each in seen.items() if not isinstance(each, StackedMatrix)}
         strings = {OBJECT_GRAPH: proto.SerializeToString()}
         prefix = Path(folder) / "checkpoint"
         writer.rekey(self.index, prefix, keys, strings, writer.symbolic)
+        if copied := {key: each for key, each in seen.items() if isinstance(each, StackedMatrix)}:
+            with closing(writer.BundleWriter(prefix, adding=True)) as view:
+                for key, each in copied.items():
+                    view.copy(key, each)
+                view.finish()
         return str(prefix)
 
 

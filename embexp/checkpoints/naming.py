@@ -31,8 +31,8 @@ from embexp.checkpoints.object_graph import move_objects, paths_of
 from embexp.checkpoints.objects import VARIABLE, LiveGraph
 from embexp.errors import CheckpointError, DataError
 from embexp.system.tensor_bundle import increments
-from embexp.system.tensor_bundle.index import index_of, prefix_of
-from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter, unescaped
+from embexp.system.tensor_bundle.index import index_of, prefix_of, unescaped
+from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 
 _SLOTS = {
     ("accumulators",): ("Adagrad",),

@@ -27,10 +27,11 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from embexp.errors import CheckpointError, DataError
-from embexp.system.tensor_bundle import tensor
-from embexp.system.tensor_bundle.index import Entry, read_index
+from embexp.system.tensor_bundle import stacked, tensor
+from embexp.system.tensor_bundle.index import Entry, escaped, read_index, unescaped
+from embexp.system.tensor_bundle.stacked import Layout
 from embexp.system.tensor_bundle.tensor import read_strings
-from embexp.system.tensor_bundle.writer import OBJECT_GRAPH, escaped, unescaped
+from embexp.system.tensor_bundle.writer import OBJECT_GRAPH
 
 TRAINABLE = "_trainable_variables"
 """The edge from a Keras optimizer to the list of the variables that it trains."""
@@ -49,7 +50,8 @@ class ObjectGraph:
     Attributes:
         proto: TensorFlow's `TrackableObjectGraph`: each of its `nodes` has `children`, `attributes`, which are its
             tensors, and, of the optimizers of TensorFlow 1 and of Keras 2, `slot_variables`.
-        entries: the checkpoint's tensors, by key. An object of several, such as a lookup table, has none of its own.
+        entries: the checkpoint's tensors, by key, and its tables in place of
+            stacks. An object of several, such as a lookup table, has none of its own.
     """
 
     proto: Any
@@ -90,7 +92,63 @@ def read(index: Path) -> ObjectGraph:
             raise IndexError(f"an edge leads to an object that is not among its {len(proto.nodes)} objects")
     except (DecodeError, IndexError) as error:
         raise DataError(f"{index}: {OBJECT_GRAPH} is not an object graph: {error}") from None
-    return ObjectGraph(proto, entries)
+    tables = stacked.layouts(entries, index)
+    gone = stacked.replaced(tables)
+    if tables:
+        _take_apart(index, proto, tables, gone)
+    of_tables = {
+        key: Entry(each.shape, entries[each.stack].kind, entries[each.stack].pieces) for key, each in tables.items()
+    }
+    return ObjectGraph(proto, {**{key: each for key, each in entries.items() if key not in gone}, **of_tables})
+
+
+def _take_apart(index: Path, proto: Any, tables: Mapping[str, Layout], gone: set[str]) -> None:
+    """Gives each `TPUEmbeddingV2` its tables as objects, in place of the stacks that were saved: see `stacked`.
+
+    Args:
+        gone: keys of the stacks and records.
+    """
+    nodes = {
+        number for number, node in enumerate(proto.nodes) if gone & {each.checkpoint_key for each in node.attributes}
+    }
+    owners = {
+        each.checkpoint_key: number
+        for number, node in enumerate(proto.nodes)
+        for child in node.children
+        if child.local_name == stacked.RECORD
+        for each in proto.nodes[child.node_id].attributes
+    }
+    if lacking := {each.record for each in tables.values()} - owners.keys():
+        raise DataError(f"{index}: {OBJECT_GRAPH} has no object of {', '.join(sorted(lacking))}")
+    of_stacks = {
+        child.node_id for owner in owners.values() for child in proto.nodes[_child(proto, owner, "_variables")].children
+    }
+    for number in nodes:
+        del proto.nodes[number].attributes[:]
+    for node in proto.nodes:
+        kept = [child for child in node.children if child.node_id not in nodes | of_stacks]
+        if len(kept) < len(node.children):
+            del node.children[:]
+            node.children.extend(kept)
+    # Tables first: where TensorFlow restores them into stacks, it takes the first edge for rows, that to a slot too.
+    for key, layout in sorted(tables.items(), key=lambda each: each[1].slot):
+        table = proto.nodes.add()
+        table.attributes.add(name="VARIABLE_VALUE", checkpoint_key=key)
+        table.has_checkpoint_values.value = True
+        owner, number = owners[layout.record], len(proto.nodes) - 1
+        proto.nodes[owner].children.add(node_id=number, local_name=layout.edge)
+        slots = _child(proto, _child(proto, owner, "_variables"), layout.table)
+        proto.nodes[slots].children.add(node_id=number, local_name=layout.slot or "parameters")
+
+
+def _child(proto: Any, number: int, name: str) -> int:
+    """The node that an edge leads to, which is added if there is none."""
+    for child in proto.nodes[number].children:
+        if child.local_name == name:
+            return int(child.node_id)
+    proto.nodes.add()
+    proto.nodes[number].children.add(node_id=len(proto.nodes) - 1, local_name=name)
+    return len(proto.nodes) - 1
 
 
 def add_counter(proto: Any) -> bool:
@@ -187,15 +245,7 @@ def reach(proto: Any, path: str) -> int:
     """The node of an object path, which is created if there is none."""
     number = 0
     for part in path.split("/") if path else ():
-        name = unescaped(part)
-        for child in proto.nodes[number].children:
-            if child.local_name == name:
-                number = child.node_id
-                break
-        else:
-            proto.nodes.add()
-            proto.nodes[number].children.add(node_id=len(proto.nodes) - 1, local_name=name)
-            number = len(proto.nodes) - 1
+        number = _child(proto, number, unescaped(part))
     return number
 
 

@@ -29,7 +29,7 @@ from tensorflow.python.saved_model import registration
 from tensorflow.python.training.saving import saveable_object_util
 
 from embexp.errors import CheckpointError
-from embexp.system.tensor_bundle.writer import unescaped
+from embexp.system.tensor_bundle.index import unescaped
 
 VARIABLE = "VARIABLE_VALUE"
 """Name of the one attribute of a variable in an object graph."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import tempfile
 import weakref
 from collections.abc import Collection, Iterator, Mapping
@@ -43,6 +42,7 @@ from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle import increments
 from embexp.system.tensor_bundle.increments import ChangedMatrix, Values
 from embexp.system.tensor_bundle.index import index_of, prefix_of
+from embexp.system.tensor_bundle.tensor import Tensor
 from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 from embexp.tables.checkpointing import StreamedTable
 
@@ -462,7 +462,7 @@ def _assignable(found: Matching) -> dict[str, Any]:
     """What TensorFlow does not restore, by the key of its value.
 
     Tables of runs; of name-based checkpoints, parts of partitioned variables; eagerly, variables larger than a block,
-    and matrices of which an incremental checkpoint has some rows: in a graph, a variable that is not initialized takes
+    and matrices that a checkpoint does not have in one place: in a graph, a variable that is not initialized takes
     the tensor over, so there is no second copy.
     """
     return {
@@ -472,7 +472,7 @@ def _assignable(found: Matching) -> dict[str, Any]:
         and stored.key not in {*found.grown, *found.joined}
         and (
             isinstance(variable, StreamedTable)
-            or (tf.executing_eagerly() and isinstance(found.tensors[stored.key], ChangedMatrix))
+            or (tf.executing_eagerly() and not isinstance(found.tensors[stored.key], Tensor))
             or (found.by_name and _is_slice(variable, found.tensors[stored.key]))
             or (
                 tf.executing_eagerly()
@@ -504,7 +504,7 @@ def assign_rows(variable: Any, values: Values) -> None:
         assign(variable, value[(slice(None), *columns)])
     elif (parts := resource_variables(variable)) and tf.executing_eagerly():
         start = 0
-        for block in values.blocks(max(1, _BLOCK_BYTES // _row_bytes(values))):
+        for block in values.blocks(max(1, _BLOCK_BYTES // increments.row_bytes(values))):
             rows = tf.range(start, start + len(block), dtype=tf.int64)
             for each in parts:
                 each.scatter_update(tf.IndexedSlices(block, rows))
@@ -524,13 +524,8 @@ def _is_large(values: Values) -> bool:
     if dtype is None or dtype == np.dtype(object) or not entry.shape:
         return False
     return all(piece.shape[1:] == entry.shape[1:] for piece in entry.pieces) and (
-        entry.shape[0] * _row_bytes(values) > _BLOCK_BYTES
+        entry.shape[0] * increments.row_bytes(values) > _BLOCK_BYTES
     )
-
-
-def _row_bytes(values: Values) -> int:
-    assert values.dtype is not None
-    return math.prod(values.entry.shape[1:]) * values.dtype.itemsize
 
 
 def write_keras_bundle(path: Path, folder: Path) -> Path:

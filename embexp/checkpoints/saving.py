@@ -17,8 +17,9 @@ from embexp.checkpoints.objects import Part
 from embexp.checkpoints.store import plain_path
 from embexp.errors import CheckpointError
 from embexp.system.tensor_bundle import increments, writer
-from embexp.system.tensor_bundle.increments import ChangedMatrix
 from embexp.system.tensor_bundle.index import Entry, prefix_of
+from embexp.system.tensor_bundle.stacked import StackedMatrix
+from embexp.system.tensor_bundle.tensor import Tensor
 from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter, Slice
 
 
@@ -143,7 +144,7 @@ def convert(
     To names: a variable gets its global name, or its object path if several variables share the name or there is none.
     To objects: the parts of a name, separated by `/`, become the edges between objects. Data files are hard-linked if
     the file system supports it, and copied otherwise; values are unchanged. The new checkpoint is full: all rows of an
-    incremental checkpoint are written.
+    incremental checkpoint are written. Tables that `TPUEmbeddingV2` saved in stacks are written one by one.
 
     Args:
         path: of the checkpoint: its prefix, one of its files, or its folder; a SavedModel; or a run's directory.
@@ -171,15 +172,21 @@ def convert(
     if kind is Kind.OBJECT:
         object_graph.add_counter(proto)
     keys = {_key(name, kind): old[each] for each, name in names.items()}
-    changed = {key: each for key, stored in keys.items() if isinstance(each := tensors[stored], ChangedMatrix)}
+    # A link to a data file would keep the stacks, which nobody reads there.
+    linked = not any(isinstance(each, StackedMatrix) for each in tensors.values())
+    copied = {key: tensors[each] for key, each in keys.items() if not linked or not isinstance(tensors[each], Tensor)}
     strings = {OBJECT_GRAPH: proto.SerializeToString()} if kind is Kind.OBJECT else {}
     with store.published(prefix) as folder:
-        stored = {key: each for key, each in keys.items() if key not in changed}
-        writer.rekey(index, folder / store.CHECKPOINT_NAME, stored, strings, writer.hard_linked)
-        if changed:
-            with closing(BundleWriter(folder / store.CHECKPOINT_NAME, adding=True)) as whole:
-                for key, matrix in changed.items():
-                    whole.copy(key, matrix)
+        new = folder / store.CHECKPOINT_NAME
+        if linked:
+            stored = {key: each for key, each in keys.items() if key not in copied}
+            writer.rekey(index, new, stored, strings, writer.hard_linked)
+        if copied:
+            with closing(BundleWriter(new, adding=linked)) as whole:
+                for key, values in copied.items():
+                    whole.copy(key, values)
+                for key, value in () if linked else strings.items():
+                    whole.add_strings(key, (), [value])
                 whole.finish()
     store.mark_published(prefix, only_first=True)
     return Conversion(prefix, was, names, {name: entries[old[each]] for each, name in names.items()})

@@ -29,7 +29,7 @@ from embexp.system.hdf5 import Dataset, File
 from embexp.system.parallel import Progress
 from embexp.system.tensor_bundle import increments
 from embexp.system.tensor_bundle import index as bundle_index
-from embexp.system.tensor_bundle.increments import Values
+from embexp.system.tensor_bundle.increments import ChangedMatrix, Values
 from embexp.system.tensor_bundle.index import data_files, prefix_of
 from embexp.system.tensor_bundle.tensor import Tensor, number_type, type_name
 from embexp.system.tensor_bundle.writer import KEY_END
@@ -404,7 +404,9 @@ def stored_tensor(index: Path, checkpoint_tensors: Mapping[str, Values], key: st
     parts = increments.parts_of(values)
     for part in parts:
         part.check_place()
-    in_place = isinstance(values, Tensor) or (values.unchanged and values.rows == values.whole.entry.shape[0])
+    in_place = isinstance(values, Tensor)
+    if isinstance(values, ChangedMatrix):
+        in_place = values.unchanged and values.rows == values.whole.entry.shape[0]
     whole = in_place and len(entry.pieces) == 1 and dtype in ROW_TYPES.values()
     return Stored(
         name=name,

@@ -20,6 +20,7 @@ from embexp.errors import RunError
 from embexp.specs.optimizers import SGD, Adagrad
 from embexp.specs.strategies import EmbeddingFeature
 from tests.short_runs import DIM, ITEMS, PRETRAINED, Run, losses, runner
+from tests.strategies.simulation.programs import rows_of
 from tests.thoroughness import chosen
 
 SIMULATED = ("strategy=tpu_simulator", "strategy.cores=4", "strategy.hosts=2")
@@ -83,6 +84,33 @@ def test_sparse_cores_learn_what_one_device_learns(run: Run, case: str) -> None:
     assert again.evaluate() == pytest.approx(simulated.summary["metrics"]["test"], rel=1e-5)
     for name in ("user", "item"):
         assert again._restored.tables[name].digest() == simulated.summary["tables"][name]["digest"]
+
+
+@pytest.mark.slow
+def test_plain_tensorflow_and_a_run_on_sparse_cores_restore_each_other(run: Run, tmp_path: Path) -> None:
+    """`TPUEmbeddingV2` saves stacks, where a run saves tables; on other chips, these are others."""
+    api, trained = tf.tpu.experimental.embedding, run(*ON_SPARSE_CORES)
+    tables = {name: (table["vocabulary_size"], table["dim"]) for name, table in trained.summary["tables"].items()}
+    with embexp.tpu_simulator(cores=1, embedding_feature="V2", sparse_cores=2) as strategy, strategy.scope():
+        features = {
+            name: api.FeatureConfig(api.TableConfig(*shape, optimizer=api.Adam(), name=name), output_shape=[8])
+            for name, shape in tables.items()
+        }
+        embedding = api.TPUEmbeddingV2(features, None)
+        checkpoint = tf.train.Checkpoint(embedding=embedding)
+        checkpoint.read(str(trained.directory / "checkpoints" / "final" / "checkpoint")).expect_partial()
+        embedding.build()
+        for name in tables:
+            rows = embexp.load_run(trained.directory).table(name)
+            np.testing.assert_array_equal(rows_of(embedding, name), np.asarray(rows))
+        saved = checkpoint.save(str(tmp_path / "plain"))
+    assert len(embedding.variables) < len(tables)
+    only = ",".join(f"embedding/{name}" for name in tables)  # frozen tables have no slots
+    words = (f"restore.path={saved}", f"restore.only=[{only}]", "freeze=table", "train.steps=1")
+    for where in ((), ON_SPARSE_CORES, ("runtime=session",)):
+        again = run(*words, *where)
+        for name in tables:
+            assert again.summary["tables"][name]["digest"] == trained.summary["tables"][name]["digest"]
 
 
 @pytest.mark.slow

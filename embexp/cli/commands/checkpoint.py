@@ -50,7 +50,8 @@ PATH is one of these:
     a SavedModel
     a .weights.h5 or .keras file
 
-All keys of an object-based checkpoint end with /.ATTRIBUTES/VARIABLE_VALUE, which is not shown.
+All keys of an object-based checkpoint end with /.ATTRIBUTES/VARIABLE_VALUE, which is not shown. Tables that
+TensorFlow's TPUEmbeddingV2 saved in stacks are listed one by one, with the keys that TPUEmbedding gives them.
 
     --values    Reads all values and shows minimum, maximum, mean, L2 norm, and the number of NaNs and infinities.
     --verify    Reads all values and compares checksums (Keras files have none). The exit status is 1 if one is wrong.
@@ -105,7 +106,8 @@ usage: embexp checkpoint convert PATH OUT --to name|object [--names FILE]
 Converts a checkpoint to the other kind. A name-based checkpoint, written by tf.compat.v1.train.Saver, matches variables
 by their global names. An object-based checkpoint, written by tf.train.Checkpoint, matches them by the edges between
 objects. Values are not loaded, because only the index differs. Data files are hard-linked if the file system supports
-it. An incremental checkpoint is converted to a complete one, with all rows of its tables.
+it. An incremental checkpoint is converted to a complete one, with all rows of its tables. Tables that TensorFlow's
+TPUEmbeddingV2 saved in stacks are written one by one.
 
 PATH is the prefix, the folder or the .index file of a checkpoint, a SavedModel, or the directory of a run. The tables
 of a run get the names that checkpoint.kind=name gives them. OUT is the prefix of the new checkpoint; if it is an
@@ -514,6 +516,7 @@ def _convert(options: argparse.Namespace, names: Mapping[str, str]) -> None:
     import tensorflow as tf
 
     from embexp.system import terminal
+    from embexp.system.tensor_bundle.tensor import bytes_of
     from embexp.system.terminal import byte_size
 
     console = terminal.console()
@@ -522,7 +525,7 @@ def _convert(options: argparse.Namespace, names: Mapping[str, str]) -> None:
     )
     for old, new in sorted(conversion.names.items()):
         entry = conversion.tensors[new]
-        size = sum(piece.size for piece in entry.pieces)
+        size = bytes_of(entry)
         shape = " × ".join(map(str, entry.shape)) or "scalar"
         shown.add_row(old, new, byte_size(size), shape, tf.dtypes.as_dtype(entry.kind).name)
     console.print(shown)

@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -29,6 +30,7 @@ import numpy as np
 from embexp.errors import CheckpointError, DataError
 from embexp.system import arrays
 from embexp.system.tensor_bundle.index import Entry, data_files, index_of, prefix_of, read_index
+from embexp.system.tensor_bundle.stacked import StackedMatrix, apart
 from embexp.system.tensor_bundle.tensor import INT64, MATRICES, PieceReader, Tensor
 
 ENDING = ".increment.json"
@@ -343,18 +345,25 @@ class _ChangedRows:
         return block
 
 
-Values = Tensor | ChangedMatrix
+Values = Tensor | ChangedMatrix | StackedMatrix
 
 
 def parts_of(values: Values) -> list[Tensor]:
     """The tensors in files that something is made of."""
     if isinstance(values, Tensor):
         return [values]
+    if isinstance(values, StackedMatrix):
+        return [values.stack.tensor]
     return [values.whole, *(tensor for change in values.changes for tensor in change)]
 
 
+def row_bytes(values: Values) -> int:
+    """Bytes of a row of a tensor; 4 a number, where NumPy lacks the type."""
+    return math.prod(values.entry.shape[1:]) * (values.dtype or np.dtype(np.float32)).itemsize
+
+
 def tensors(links: Sequence[Link]) -> dict[str, Values]:
-    """All that a checkpoint stands for, by key: its tensors, and the matrices of which it has some rows only.
+    """All that a checkpoint stands for, by key: its tensors, and matrices that it does not have in one place.
 
     Args:
         links: its `chain`.
@@ -364,9 +373,8 @@ def tensors(links: Sequence[Link]) -> dict[str, Values]:
     """
     matrices = links[0].matrices
     parts = {key for some in matrices.values() for key in (some.numbers, some.rows)}
-    found: dict[str, Values] = {
-        key: links[0].tensor(key) for key in links[0].entries if key not in parts and key not in matrices
-    }
+    own = {key: links[0].tensor(key) for key in links[0].entries if key not in parts and key not in matrices}
+    found: dict[str, Values] = dict(apart(own, links[0].prefix))
     for key, some in matrices.items():
         whole = next(number for number, each in enumerate(links) if key not in each.matrices)
         matrix = links[whole].tensor(key)

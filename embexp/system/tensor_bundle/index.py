@@ -30,6 +30,7 @@ TRAILER_BYTES = 5
 _MOST_DIMENSIONS, _MOST_VALUES = 32, 1 << 58
 _KEYS = 64
 """Bytes that the keys may have for each byte of the file: what they share with the key before is not repeated."""
+_EDGE_ESCAPE = re.compile(r"\.[.S]")
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
 STATE = "checkpoint"
 _LONGEST_STATE = 1 << 20
@@ -347,6 +348,16 @@ def wire_number(message: Fields, field: int, default: int = 0) -> int:
     if not isinstance(value, int):
         raise ValueError("a protocol buffer in it does not have the expected form")
     return value
+
+
+def escaped(edge: str) -> str:
+    """A component of an object path, from the name of an edge."""
+    return edge.replace(".", "..").replace("/", ".S")
+
+
+def unescaped(component: str) -> str:
+    """The name of an edge, from a component of an object path; of a whole path, the names with `/` between them."""
+    return _EDGE_ESCAPE.sub(lambda found: "." if found[0] == ".." else "/", component)
 
 
 def find(path: Path) -> Path | None:

@@ -323,6 +323,12 @@ def type_name(kind: int) -> str:
     return _OTHERS.get(kind, f"type {kind}")
 
 
+def bytes_of(entry: Entry) -> int:
+    """Bytes of all values; those of strings as they are in the file."""
+    dtype = number_type(entry.kind)
+    return sum(piece.size for piece in entry.pieces) if dtype is None else math.prod(entry.shape) * dtype.itemsize
+
+
 MATRICES = {1, 14, 19}
 """Numbers of the types of matrices that are written: float32, bfloat16 and float16."""
 

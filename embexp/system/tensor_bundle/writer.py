@@ -16,12 +16,11 @@ all files are on disk. To read, it sends the others the `description` of what th
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,6 +46,7 @@ from embexp.system.tensor_bundle.index import (
     wire_fields,
     wire_number,
 )
+from embexp.system.tensor_bundle.stacked import Layout, Stack, StackedMatrix
 from embexp.system.tensor_bundle.tensor import FLOAT32, STRING, Tensor, number_type, read_content
 
 _CHUNK_BYTES = 1 << 24
@@ -205,7 +205,7 @@ class BundleWriter:
         self._enter(key, STRING, shape, offset, len(data), masked(crc))
 
     def copy(self, key: str, values: Values) -> None:
-        """Copies a tensor of another checkpoint, of any type, as it is; of an incremental one, all rows of a matrix.
+        """Copies a tensor of another checkpoint, of any type, as it is; of a matrix that is not in one place, all rows.
 
         Slices of whole rows are written as one piece.
 
@@ -213,7 +213,7 @@ class BundleWriter:
             DataError: a checksum is wrong, or it has other slices.
         """
         entry = values.entry
-        if isinstance(values, ChangedMatrix):
+        if not isinstance(values, Tensor):
             assert values.dtype is not None
             rows, dim = entry.shape
             step = max(1, _CHUNK_BYTES // (values.dtype.itemsize * dim))
@@ -328,7 +328,6 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """Key of the object graph; a name-based checkpoint has none."""
 KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 """The end of the key of every variable in an object-based checkpoint."""
-_ESCAPE = re.compile(r"\.[.S]")
 _OBJECTS = "objects"
 _INDEX = "checkpoint.index"
 
@@ -485,16 +484,6 @@ def _renamed(index: Path, entries: Mapping[bytes, bytes], keys: Mapping[str, str
     return found
 
 
-def escaped(edge: str) -> str:
-    """A component of an object path, from the name of an edge."""
-    return edge.replace(".", "..").replace("/", ".S")
-
-
-def unescaped(component: str) -> str:
-    """The name of an edge, from a component of an object path; of a whole path, the names with `/` between them."""
-    return _ESCAPE.sub(lambda found: "." if found[0] == ".." else "/", component)
-
-
 Matrix = tuple[int, tuple[int, int], Sequence[tuple[int, int]]]
 """Of a matrix in slices: the number of its type, its shape, and the rows [start, stop) of each slice, rising."""
 
@@ -524,20 +513,25 @@ def merge(index: Path, others: Sequence[bytes], matrices: Mapping[str, Matrix]) 
         written.write(index_content(entries, shards + len(others)))
 
 
-def description(values: Values) -> list[Any]:
+def description(values: Values) -> dict[str, Any]:
     """What another process needs to read a tensor, as JSON: see `described`. Paths are absolute."""
     if isinstance(values, ChangedMatrix):
         changes = [[_described(each) for each in change] for change in values.changes]
-        return [_described(values.whole), changes, values.rows]
-    return [_described(values), None, None]
+        return {"whole": _described(values.whole), "changes": changes, "rows": values.rows}
+    if isinstance(values, StackedMatrix):
+        return {"key": values.key, "stack": _described(values.stack.tensor), "layout": asdict(values.layout)}
+    return {"tensor": _described(values)}
 
 
-def described(description: Sequence[Any]) -> Values:
+def described(description: Mapping[str, Any]) -> Values:
     """The tensor of a description."""
-    whole, changes, rows = description
-    if changes is None:
-        return _tensor(whole)
-    return ChangedMatrix(_tensor(whole), [(_tensor(numbers), _tensor(rows)) for numbers, rows in changes], rows)
+    match description:
+        case {"whole": whole, "changes": changes, "rows": rows}:
+            pairs = [(_tensor(numbers), _tensor(some)) for numbers, some in changes]
+            return ChangedMatrix(_tensor(whole), pairs, rows)
+        case {"key": key, "stack": stack, "layout": layout}:
+            return StackedMatrix(key, Stack(_tensor(stack)), Layout(**{**layout, "shape": tuple(layout["shape"])}))
+    return _tensor(description["tensor"])
 
 
 def verify_share(values: Values, number: int, count: int) -> None:
