@@ -21,6 +21,8 @@ from embexp.system.tensor_bundle.tensor import MATRICES, Tensor, read_strings
 
 RECORD = "_sparse_core_table_layouts"
 """The edge from a `TPUEmbeddingV2` to the record of its layouts."""
+_NUMBERS = (3, 5, 8, 9)
+"""The fields of a layout with the number of SparseCores, the rows of each, the first of them, and the rotation."""
 
 
 @dataclass(frozen=True)
@@ -107,34 +109,26 @@ def _of_record(
 ) -> Iterator[tuple[str, Layout]]:
     try:
         (content,) = read_strings(record, entries[record])
-        tables = [wire_fields(each) for each in wire_fields(content).get(1, [])]
-        named = [(_text(each, 1), _text(each, 2), each) for each in tables]
-        shapes = [_numbers(each) for each in tables]
+        tables = [
+            (_text(each, 1), _text(each, 2), _shape(each), [wire_number(each, field) for field in _NUMBERS])
+            for each in map(wire_fields, wire_fields(content).get(1, []))
+        ]
     except (ValueError, IndexError) as error:
         raise DataError(f"{source}: found no layouts of tables in {record}: {error}") from None
-    stacks = {escaped(stack): stack for _, stack, _ in named}
-    slots: dict[str, list[tuple[str, str]]] = {each: [] for each in stacks}
+    slots: dict[str, list[tuple[str, str]]] = {escaped(stack): [] for _, stack, *_ in tables}
     for key in entries:
         if key.startswith(start) and key.endswith(end):
             edge = key[len(start) : -len(end)]
             # A stack may be called like another one and a slot.
-            of = max((each for each in stacks if edge == each or edge.startswith(f"{each}.S")), key=len, default=None)
+            of = max((each for each in slots if edge == each or edge.startswith(f"{each}.S")), key=len, default=None)
             if of is not None:
                 slots[of].append((key, edge.removeprefix(of)))
-    for (table, stack, fields), shape in zip(named, shapes, strict=True):
+    for table, stack, shape, numbers in tables:
         for key, slot in slots[escaped(stack)]:
-            layout = Layout(
-                record=record,
-                stack=key,
-                table=table,
-                slot=unescaped(slot)[1:],
-                shape=shape,
-                cores=wire_number(fields, 3),
-                rows_per_core=wire_number(fields, 5),
-                offset=wire_number(fields, 8),
-                rotation=wire_number(fields, 9),
+            yield (
+                f"{start}{escaped(table)}{slot}{end}",
+                Layout(record, key, table, unescaped(slot)[1:], shape, *numbers),
             )
-            yield f"{start}{escaped(table)}{slot}{end}", layout
 
 
 def _text(fields: Fields, field: int) -> str:
@@ -144,7 +138,7 @@ def _text(fields: Fields, field: int) -> str:
     return value.decode("utf-8")
 
 
-def _numbers(fields: Fields) -> tuple[int, int]:
+def _shape(fields: Fields) -> tuple[int, int]:
     """Rows and dim of a table: numbers one by one, or packed into bytes."""
     found: list[int] = []
     for value in fields.get(6, []):

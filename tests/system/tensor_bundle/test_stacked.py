@@ -22,6 +22,8 @@ from embexp.system.tensor_bundle.writer import KEY_END, described, description
 from tests.checkpoints.made import saved
 from tests.thoroughness import examples
 
+BYTES = b"\x0a\x0e\x0a\x01t\x12\x01t\x30\x02\x30\x02\x1a\x02no"
+"""A table "t" in a stack "t", of 2 × 2, on SparseCores whose number is no number."""
 NAMES = ["item", "user", "a.b", "a/b", "item/accumulators"]
 
 
@@ -147,7 +149,7 @@ def test_a_record_that_does_not_fit_is_told(tmp_path: Path, change: dict[str, An
         read(saved(tmp_path / "checkpoint", {**values, **record(layouts)}))
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"\x0a\x7f", b"\x08\x01\x0a", 3, [b"", b""]], ids=str)
+@pytest.mark.parametrize("content", [b"\xff", b"\x0a\x7f", b"\x08\x01\x0a", BYTES, 3, [b"", b""]], ids=str)
 def test_a_damaged_record_is_told(tmp_path: Path, content: Any) -> None:
     with pytest.raises(DataError, match=stacked.RECORD):
         read(saved(tmp_path / "checkpoint", {**small()[0], key_of(stacked.RECORD): content}))
