@@ -331,7 +331,13 @@ def _contents_of_bundle(path: Path, index: Path, *, named: bool) -> Contents:
             }
         except DataError as error:
             faults.append(str(error))
-    tensors = increments.tensors(links)
+    try:
+        tensors = increments.tensors(links)
+    except DataError as error:
+        if not faults or links[0].base is not None:
+            raise
+        faults.append(str(error))  # the record of a stack's tables is in a file that lacks something
+        tensors = {key: links[0].tensor(key) for key in links[0].entries}
     places = groups_of_objects(tensors) if object_based else groups_of_names(tensors)
     sizes = _sizes(tensors)
     listed = [

@@ -50,8 +50,8 @@ class ObjectGraph:
     Attributes:
         proto: TensorFlow's `TrackableObjectGraph`: each of its `nodes` has `children`, `attributes`, which are its
             tensors, and, of the optimizers of TensorFlow 1 and of Keras 2, `slot_variables`.
-        entries: the checkpoint's tensors, by key, and its tables in place of
-            stacks. An object of several, such as a lookup table, has none of its own.
+        entries: the checkpoint's tensors, by key, with tables in place of stacks. An object of several, such as a
+            lookup table, has none of its own.
     """
 
     proto: Any

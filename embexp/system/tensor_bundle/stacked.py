@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -101,6 +100,8 @@ def layouts(entries: Mapping[str, Entry], source: object) -> dict[str, Layout]:
                         f" {layout.offset} of {layout.rows_per_core} on each of {layout.cores} SparseCores"
                     )
                 found[key] = layout
+    if doubled := sorted(found.keys() & (entries.keys() - replaced(found))):
+        raise DataError(f"{source}: found {', '.join(doubled)} both in a stack and beside it")
     return found
 
 
@@ -163,17 +164,17 @@ class Stack:
 
     def __init__(self, tensor: Tensor) -> None:
         """Reads nothing yet."""
-        self.tensor = tensor
+        self.tensor, self._verified = tensor, False
 
-    @cached_property
-    def verified(self) -> bool:
-        """Whether it is whole.
+    def verify(self) -> None:
+        """Reads all of it, unless that was done, and compares its checksum.
 
         Raises:
-            DataError: a checksum is wrong, or a data file is missing or cut short.
+            DataError: it is wrong, or a data file is missing or cut short.
         """
-        self.tensor.verify()
-        return True
+        if not self._verified:
+            self.tensor.verify()
+            self._verified = True
 
 
 @dataclass(frozen=True)
@@ -231,12 +232,8 @@ class StackedMatrix:
             yield self.read(start, min(start + rows, self.layout.shape[0]))
 
     def verify(self) -> None:
-        """Reads the stack, unless that was done, and compares its checksum.
-
-        Raises:
-            DataError: it is wrong, or a data file is missing or cut short.
-        """
-        self.stack.verified  # noqa: B018  it raises
+        """Verifies the stack, see there."""
+        self.stack.verify()
 
 
 def apart(tensors: Mapping[str, Tensor], source: object) -> dict[str, Tensor | StackedMatrix]:

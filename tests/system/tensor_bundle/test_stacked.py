@@ -14,6 +14,7 @@ from tensorflow.core.tpu.kernels import sparse_core_layout_pb2
 from tensorflow.python.tpu import tpu_embedding_v3_checkpoint_adapter as adapter
 from tensorflow.python.trackable.base import ShardInfo
 
+from embexp.checkpoints.contents import open_checkpoint
 from embexp.errors import DataError
 from embexp.system.tensor_bundle import increments, stacked
 from embexp.system.tensor_bundle.index import escaped
@@ -163,6 +164,12 @@ def test_a_table_twice_is_told(tmp_path: Path) -> None:
         read(saved(tmp_path / "checkpoint", {**values, **record(layouts)}))
 
 
+def test_a_table_in_a_stack_and_beside_it_is_told(tmp_path: Path) -> None:
+    values, rows = small()
+    with pytest.raises(DataError, match=r"model/tables/item/.* both in a stack and beside it"):
+        read(saved(tmp_path / "checkpoint", {**values, key_of("item"): rows}))
+
+
 def test_a_damaged_stack_is_told(tmp_path: Path) -> None:
     values, rows = small()
     prefix = saved(tmp_path / "checkpoint", values)
@@ -175,6 +182,15 @@ def test_a_damaged_stack_is_told(tmp_path: Path) -> None:
     for use in (damaged.verify, lambda: next(damaged.blocks(2))):
         with pytest.raises(DataError, match="the file is damaged"):
             use()
+
+
+def test_stacks_are_listed_where_their_record_is_cut_off(tmp_path: Path) -> None:
+    values, _ = small()
+    prefix, data = saved(tmp_path / "checkpoint", values), tmp_path / "checkpoint.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:100])
+    found = open_checkpoint(prefix)
+    assert found.entries.keys() == values.keys()
+    assert any("cut short" in fault for fault in found.faults)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (0, 11), (5, 4)])
