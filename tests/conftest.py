@@ -64,20 +64,11 @@ def pytest_configure(config: pytest.Config) -> None:
         # It is asked at once, because it reads the variable when it first needs it.
         told = machine.ONEDNN in os.environ
         environment.load_tensorflow()
-        _record_no_stacks()
         if machine.onednn() and not told:
             del os.environ[machine.ONEDNN]
         from embexp.strategies import mirrored
 
         mirrored.logical_processors(PROCESSORS)
-
-
-def _record_no_stacks() -> None:
-    """TensorFlow records the Python stack of each operation that is traced, which takes 6% of the tests' time."""
-    from tensorflow.python.util import tf_stack
-
-    stack = tf_stack.extract_stack()
-    tf_stack.extract_stack = lambda stacklevel=1: stack
 
 
 @pytest.hookimpl(tryfirst=True)  # before -k and -m take cases away

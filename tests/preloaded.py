@@ -32,7 +32,7 @@ COMMANDS = "EMBEXP_TESTS_COMMANDS"
 """Variable of the environment with the folder of `commands` that all processes of a distributed run share."""
 
 _COMMAND = """#!{python} -IS
-import array, json, os, socket, sys
+import array, json, os, signal, socket, sys
 if sys.argv[1:2] == ["-I"]:  # it needs no module of embexp
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 if "strategy.reproducible=processors" in sys.argv:  # it loads NumPy and TensorFlow with other kernels
@@ -44,7 +44,10 @@ with socket.socket(socket.AF_UNIX) as to:
     files = array.array("i", [0, 1, 2])
     to.sendmsg([len(request).to_bytes(8, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
     to.sendall(request)
-    status = int(to.makefile().read() or 1)
+    reply = to.makefile()
+    if job := reply.readline():  # which `timeout -s INT` means
+        signal.signal(signal.SIGINT, lambda *_: os.kill(int(job), signal.SIGINT))
+    status = int(reply.read() or 1)
 sys.exit(status if status >= 0 else 128 - status)
 """
 
@@ -135,7 +138,7 @@ def _reap(*_: Any) -> None:
 
 
 def _answer(asking: socket.socket) -> None:
-    """Runs one command in a process of its own and sends its exit status."""
+    """Runs one command in a process of its own and sends its number, and in the end its exit status."""
     size, descriptors, _, _ = socket.recv_fds(asking, 8, 3)
     left, request = int.from_bytes(size, "big"), b""
     while len(request) < left:
@@ -153,6 +156,8 @@ def _answer(asking: socket.socket) -> None:
         os._exit(_run(name, words, directory, variables, executable))
     for descriptor in descriptors:
         os.close(descriptor)
+    with contextlib.suppress(BrokenPipeError):
+        asking.sendall(f"{child}\n".encode())
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with contextlib.suppress(BrokenPipeError):
         asking.sendall(str(status).encode())
