@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -185,15 +184,11 @@ class Matching:
                     proto.nodes[first].attributes.extend(proto.nodes[other].attributes)
         util.add_checkpoint_values_check(proto)
         seen = {key: each for key, each in self.tensors.items() if key not in without}
-        keys = {key: each.key for key, each in seen.items() if not isinstance(each, StackedMatrix)}
+        copied = {key: each for key, each in seen.items() if isinstance(each, StackedMatrix)}
+        keys = {key: each.key for key, each in seen.items() if key not in copied}
         strings = {OBJECT_GRAPH: proto.SerializeToString()}
         prefix = Path(folder) / "checkpoint"
-        writer.rekey(self.index, prefix, keys, strings, writer.symbolic)
-        if copied := {key: each for key, each in seen.items() if isinstance(each, StackedMatrix)}:
-            with closing(writer.BundleWriter(prefix, adding=True)) as view:
-                for key, each in copied.items():
-                    view.copy(key, each)
-                view.finish()
+        writer.rekey(self.index, prefix, keys, strings, writer.symbolic, copied)
         return str(prefix)
 
 

@@ -96,9 +96,7 @@ def read(index: Path) -> ObjectGraph:
     gone = stacked.replaced(tables)
     if tables:
         _take_apart(index, proto, tables, gone)
-    of_tables = {
-        key: Entry(each.shape, entries[each.stack].kind, entries[each.stack].pieces) for key, each in tables.items()
-    }
+    of_tables = {key: each.entry(entries[each.stack]) for key, each in tables.items()}
     return ObjectGraph(proto, {**{key: each for key, each in entries.items() if key not in gone}, **of_tables})
 
 
@@ -120,13 +118,12 @@ def _take_apart(index: Path, proto: Any, tables: Mapping[str, Layout], gone: set
     }
     if lacking := {each.record for each in tables.values()} - owners.keys():
         raise DataError(f"{index}: {OBJECT_GRAPH} has no object of {', '.join(sorted(lacking))}")
-    of_stacks = {
-        child.node_id for owner in owners.values() for child in proto.nodes[_child(proto, owner, "_variables")].children
-    }
     for number in nodes:
         del proto.nodes[number].attributes[:]
+    for owner in owners.values():
+        nodes |= {child.node_id for child in proto.nodes[_child(proto, owner, "_variables")].children}
     for node in proto.nodes:
-        kept = [child for child in node.children if child.node_id not in nodes | of_stacks]
+        kept = [child for child in node.children if child.node_id not in nodes]
         if len(kept) < len(node.children):
             del node.children[:]
             node.children.extend(kept)

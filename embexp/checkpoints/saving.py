@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +19,7 @@ from embexp.system.tensor_bundle import increments, writer
 from embexp.system.tensor_bundle.index import Entry, prefix_of
 from embexp.system.tensor_bundle.stacked import StackedMatrix
 from embexp.system.tensor_bundle.tensor import Tensor
-from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter, Slice
+from embexp.system.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, Slice
 
 
 class Kind(StrEnum):
@@ -180,14 +179,9 @@ def convert(
         new = folder / store.CHECKPOINT_NAME
         if linked:
             stored = {key: each for key, each in keys.items() if key not in copied}
-            writer.rekey(index, new, stored, strings, writer.hard_linked)
-        if copied:
-            with closing(BundleWriter(new, adding=linked)) as whole:
-                for key, values in copied.items():
-                    whole.copy(key, values)
-                for key, value in () if linked else strings.items():
-                    whole.add_strings(key, (), [value])
-                whole.finish()
+            writer.rekey(index, new, stored, strings, writer.hard_linked, copied)
+        else:
+            writer.write(new, copied, strings)
     store.mark_published(prefix, only_first=True)
     return Conversion(prefix, was, names, {name: entries[old[each]] for each, name in names.items()})
 

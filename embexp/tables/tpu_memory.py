@@ -19,6 +19,7 @@ import tensorflow as tf
 from embexp.errors import RunError
 from embexp.specs.sparse_cores import Chips, Limits, Vectors, settle
 from embexp.system import arrays
+from embexp.system.tensor_bundle import stacked
 from embexp.tables.variables import TableVariable, gather_rows, scatter_rows
 
 
@@ -216,9 +217,9 @@ class OnSparseCores:
         layout = self.embedding.embedding_layouts[table]
 
         def places(numbers: np.ndarray) -> np.ndarray:
-            core = (numbers + layout.sparse_core_shard_rotation) % layout.num_sparse_cores
-            place = layout.sparse_core_shard_row_offset + numbers // layout.num_sparse_cores
-            return np.asarray(core * layout.total_rows_per_sparse_core_shard + place)
+            cores, rows = layout.num_sparse_cores, layout.total_rows_per_sparse_core_shard
+            offset, rotation = layout.sparse_core_shard_row_offset, layout.sparse_core_shard_rotation
+            return np.asarray(stacked.place_of(numbers, cores, rows, offset, rotation))
 
         stack = self.embedding.variables[layout.stacked_table_name]
         return {slot: Shards(list(parts.values), places) for slot, parts in stack.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,11 @@ RECORD = "_sparse_core_table_layouts"
 """The edge from a `TPUEmbeddingV2` to the record of its layouts."""
 _NUMBERS = (3, 5, 8, 9)
 """The fields of a layout with the number of SparseCores, the rows of each, the first of them, and the rotation."""
+
+
+def place_of(rows: Any, cores: int, rows_per_core: int, offset: int, rotation: int) -> Any:
+    """The places in a stack of rows of a table, int64 [n], or of one row; see `Layout`."""
+    return (rows + rotation) % cores * rows_per_core + offset + rows // cores
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,14 @@ class Layout:
         """Name of the edge from a `TPUEmbedding` to the table, or the slot."""
         return f"{self.table}/{self.slot}" if self.slot else self.table
 
+    def entry(self, stack: Entry) -> Entry:
+        """Shape and type of the table, or slot; the pieces are those of the stack."""
+        return Entry(self.shape, stack.kind, stack.pieces)
+
     def ranges(self, start: int, stop: int) -> Iterator[tuple[slice, int, int]]:
         """Rows start to stop: which of them are one after the other in the stack, from which row on to which."""
         for first in range(start, min(stop, start + self.cores)):
-            core, at = (first + self.rotation) % self.cores, self.offset + first // self.cores
-            place = core * self.rows_per_core + at
+            place = place_of(first, self.cores, self.rows_per_core, self.offset, self.rotation)
             yield slice(first - start, None, self.cores), place, place + -(-(stop - first) // self.cores)
 
     def fits(self, stack: Entry) -> bool:
@@ -188,8 +197,7 @@ class StackedMatrix:
     @property
     def entry(self) -> Entry:
         """Shape and type of the matrix; the pieces are those of the stack."""
-        whole = self.stack.tensor.entry
-        return Entry(self.layout.shape, whole.kind, whole.pieces)
+        return self.layout.entry(self.stack.tensor.entry)
 
     @property
     def dtype(self) -> np.dtype | None:

@@ -15,6 +15,7 @@ all files are on disk. To read, it sends the others the `description` of what th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import struct
@@ -369,7 +370,14 @@ def symbolic(file: Path, new: Path) -> None:
     new.symlink_to(file.absolute())
 
 
-def rekey(index: Path, prefix: Path, keys: Mapping[str, str], strings: Mapping[str, bytes], link: Link) -> None:
+def rekey(
+    index: Path,
+    prefix: Path,
+    keys: Mapping[str, str],
+    strings: Mapping[str, bytes],
+    link: Link,
+    copied: Mapping[str, Values] | None = None,
+) -> None:
     """Writes a checkpoint with tensors of another one.
 
     Args:
@@ -377,6 +385,7 @@ def rekey(index: Path, prefix: Path, keys: Mapping[str, str], strings: Mapping[s
         prefix: of the new one, whose folder exists.
         keys: of the tensors in the other one, by their new keys.
         link: how its data files get their new names.
+        copied: what is written anew, by key.
 
     Raises:
         DataError: the index is damaged, or a data file is missing.
@@ -391,14 +400,25 @@ def rekey(index: Path, prefix: Path, keys: Mapping[str, str], strings: Mapping[s
         if file.exists():  # one without a tensor may have been left out
             link(file, data_file(target, shard, shards))
     target.write_bytes(index_content(_renamed(index, entries, keys), shards))
-    if strings:
-        writer = BundleWriter(prefix, adding=True)
-        try:
-            for key, value in strings.items():
-                writer.add_strings(key, (), [value])
-            writer.finish()
-        finally:
-            writer.close()
+    if strings or copied:
+        write(prefix, copied or {}, strings, adding=True)
+
+
+def write(prefix: Path, values: Mapping[str, Values], strings: Mapping[str, bytes], *, adding: bool = False) -> None:
+    """Writes a checkpoint with copies of tensors, and strings, by key.
+
+    Args:
+        adding: to those of the checkpoint that is there.
+
+    Raises:
+        DataError: a tensor can't be copied, see `BundleWriter.copy`.
+    """
+    with contextlib.closing(BundleWriter(prefix, adding=adding)) as writer:
+        for key, each in values.items():
+            writer.copy(key, each)
+        for key, value in strings.items():
+            writer.add_strings(key, (), [value])
+        writer.finish()
 
 
 def rewrite(index: Path, keys: Mapping[str, str], slices: Mapping[str, Sequence[Slice]] | None = None) -> None:
