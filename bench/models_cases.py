@@ -148,7 +148,7 @@ CASES = {
     "text_cnn": Case("texts", texts, (*_TEXTS, "model=text_cnn"), rule="adam"),
     "bag_of_words": Case("texts", texts, (*_TEXTS, "model=bag_of_words"), rule="adam"),
     "complex": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1", "data.negatives=128"), torch=2.0),
-    "complex_1vsall": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1"), torch=1.5),
+    "complex_1vsall": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1"), torch=1.5, keras=2.0),
     "transe": Case("graph", graph, (*_GRAPH, "model=transe", "data.negatives=128")),
 }
 """The cases by name."""

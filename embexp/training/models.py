@@ -465,9 +465,8 @@ def _log_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 def softmax_log_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """-log p[label] of each example, with p = softmax(logits)."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=tf.cast(labels, tf.int32), logits=tf.cast(logits, tf.float32)
-    )
+    whole, real = tf.cast(labels, tf.int32), tf.cast(logits, tf.float32)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(whole, real)
 
 
 def _like(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -527,8 +526,7 @@ def custom_optimizer(spec: CustomDenseOptimizer, rate: Any) -> keras.optimizers.
         raise function.fault(f"it must return a keras.optimizers.Optimizer, but returned {kind_of(optimizer)}")
     if optimizer.built:
         raise function.fault("its optimizer is already built", "remove the call of build")
-    theirs = type(optimizer)
-    optimizer.__class__ = type(theirs.__name__, (_SummedGradients, theirs), {})
+    optimizer.__class__ = type(type(optimizer).__name__, (_SummedGradients, type(optimizer)), {})
     return optimizer
 
 
@@ -556,18 +554,29 @@ class Adam(_SummedGradients, keras.optimizers.Adam):  # type: ignore[misc]  # Ke
     In models as small as those on embedding tables, Keras' update would take most of a step.
     """
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Updates one variable by the formula at the end of section 2 of Kingma & Ba 2015, as Keras does."""
+    def _backend_update_step(self, gradients: Any, variables: Any, learning_rate: Any) -> None:
+        # The powers are the same for all variables: computed for each, they would be half of the rule's operations.
         step = tf.cast(self.iterations + 1, tf.float32)
+        factors = learning_rate, tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
+        super()._backend_update_step(gradients, variables, factors)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Updates one variable by the formula at the end of section 2 of Kingma & Ba 2015, as Keras does.
+
+        Args:
+            gradient: of the variable.
+            variable: the variable.
+            learning_rate: with the powers of beta 1 and beta 2 at this step: three scalars.
+        """
+        rate, power_1, power_2 = learning_rate
         index = self._get_variable_index(variable)
-        moments, velocities = self._momentums[index].value, self._velocities[index].value
         tf.raw_ops.ResourceApplyAdam(
             var=(variable.value if isinstance(variable, keras.Variable) else variable).handle,
-            m=moments.handle,
-            v=velocities.handle,
-            beta1_power=tf.pow(self.beta_1, step),
-            beta2_power=tf.pow(self.beta_2, step),
-            lr=learning_rate,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=power_1,
+            beta2_power=power_2,
+            lr=rate,
             beta1=self.beta_1,
             beta2=self.beta_2,
             epsilon=self.epsilon,
@@ -584,6 +593,5 @@ class Scheduled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignor
 
     def __call__(self, step: Any) -> tf.Tensor:
         """The learning rate of a step, float32; `step` is the optimizer's counter or a tensor."""
-        return tf.constant(self._learning_rate, tf.float32) * tf.cast(
-            self._factor(tf.convert_to_tensor(step)), tf.float32
-        )
+        factor = tf.cast(self._factor(tf.convert_to_tensor(step)), tf.float32)
+        return tf.constant(self._learning_rate, tf.float32) * factor
