@@ -22,6 +22,8 @@ LEFT_OUT = (
     "test_two_workers[sampled_softmax]",
     "test_two_workers[binary]",
     "test_interrupted_and_resumed_is_as_if_never[softmax]",
+    "test_interrupted_and_resumed_is_as_if_never[sampled_softmax]",
+    "test_checkpoint_grow",
     "test_frozen_pretrained_vectors_stay[assign]",
 )
 """Cases that `make test` leaves out: another loss has the same, or the contract (tests/contracts/test_fields.py)."""
