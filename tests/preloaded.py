@@ -105,6 +105,7 @@ def _serve(listening: socket.socket) -> None:
     """Forks for each command that asks, for ever."""
     from embexp.system import digests, environment, machine
 
+    machine.die_with_parent(os.getppid())  # which may be killed before it could end this process
     environment.load_tensorflow()
     import embexp
 
