@@ -116,10 +116,11 @@ class Parser(argparse.ArgumentParser):
             option, equals, value = argument.partition("=")
             if option in _HYDRA_ONLY:
                 return f"{option} is an option of Hydra that embexp does not have: {_HYDRA_ONLY[option]}"
+            if option.startswith("--") and option[2:].upper() in str(self.usage).split():
+                return f"give {option[2:].upper()} in its place, without {option}"
             if equals and not takes_overrides:
                 return "a finished run has its settings: overrides are for run, plan and resume"
-            near = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
-            if near:
+            if near := difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75):
                 return f"did you mean {near[0]}?"
             if equals and option.startswith("-"):
                 return f"an override has no dashes: {option.lstrip('-')}={value}"
@@ -148,10 +149,8 @@ def _in_words(message: str) -> tuple[str, str]:
 
 def _commands_with(option: str) -> list[str]:
     """The commands whose help describes an option."""
-    if not re.fullmatch(r"--[a-z][a-z-]+", option):
-        return []
     found = []
-    for command in COMMANDS:
+    for command in COMMANDS if re.fullmatch(r"--[a-z][a-z-]+", option) else ():
         module = module_of(command)
         texts = {f"{command} {each}": module.subcommand(each)[1] for each in getattr(module, "SUBCOMMANDS", ())}
         for name, text in (texts or {command: module.HELP}).items():

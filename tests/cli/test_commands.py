@@ -63,6 +63,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             f"there is no argument {__file__}\n    name files of data with --data: --data {__file__}\n",
         ),
         (["run", "--multrun"], "embexp: embexp run: there is no option --multrun\n    did you mean --multirun?\n"),
+        (["export", "r", "--out", "o"], "there is no option --out o\n    give OUT in its place, without --out\n"),
+        (["export", "apply", "--base=b"], "no option --base=b\n    give BASE in its place, without --base\n"),
         (["run", "--info"], "    --info is an option of Hydra that embexp does not have: use --cfg hydra"),
         (["run", "--config-path=x"], "embexp: --config-path x: there is no such folder\n"),
         (["run", "--cfg", "jop"], "--cfg jop: it must be job, hydra or all"),
