@@ -560,15 +560,15 @@ class Adam(_SummedGradients, keras.optimizers.Adam):  # type: ignore[misc]  # Ke
         factors = learning_rate, tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
         super()._backend_update_step(gradients, variables, factors)
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(self, gradient: Any, variable: Any, factors: Any) -> None:
         """Updates one variable by the formula at the end of section 2 of Kingma & Ba 2015, as Keras does.
 
         Args:
             gradient: of the variable.
             variable: the variable.
-            learning_rate: with the powers of beta 1 and beta 2 at this step: three scalars.
+            factors: the learning rate, and beta 1 and beta 2 to the power of the step: three scalars.
         """
-        rate, power_1, power_2 = learning_rate
+        rate, power_1, power_2 = factors
         index = self._get_variable_index(variable)
         tf.raw_ops.ResourceApplyAdam(
             var=(variable.value if isinstance(variable, keras.Variable) else variable).handle,
