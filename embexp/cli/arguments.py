@@ -111,14 +111,13 @@ class Parser(argparse.ArgumentParser):
 
     def _hint(self, unknown: Sequence[str]) -> str:
         """What an unknown argument may have been meant for."""
-        takes_overrides = any(action.dest == "overrides" for action in self._actions)
         for argument in unknown:
             option, equals, value = argument.partition("=")
             if option in _HYDRA_ONLY:
                 return f"{option} is an option of Hydra that embexp does not have: {_HYDRA_ONLY[option]}"
-            if option.startswith("--") and option[2:].upper() in str(self.usage).split():
+            if option.startswith("--") and option[2:] in self._questions:
                 return f"give {option[2:].upper()} in its place, without {option}"
-            if equals and not takes_overrides:
+            if equals and not any(action.dest == "overrides" for action in self._actions):
                 return "a finished run has its settings: overrides are for run, plan and resume"
             if near := difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75):
                 return f"did you mean {near[0]}?"
@@ -149,8 +148,10 @@ def _in_words(message: str) -> tuple[str, str]:
 
 def _commands_with(option: str) -> list[str]:
     """The commands whose help describes an option."""
+    if not re.fullmatch(r"--[a-z][a-z-]+", option):
+        return []
     found = []
-    for command in COMMANDS if re.fullmatch(r"--[a-z][a-z-]+", option) else ():
+    for command in COMMANDS:
         module = module_of(command)
         texts = {f"{command} {each}": module.subcommand(each)[1] for each in getattr(module, "SUBCOMMANDS", ())}
         for name, text in (texts or {command: module.HELP}).items():

@@ -465,8 +465,8 @@ def _log_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 def softmax_log_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """-log p[label] of each example, with p = softmax(logits)."""
-    whole, real = tf.cast(labels, tf.int32), tf.cast(logits, tf.float32)
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(whole, real)
+    labels, logits = tf.cast(labels, tf.int32), tf.cast(logits, tf.float32)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 def _like(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
