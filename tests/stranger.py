@@ -43,13 +43,13 @@ VOTE = Task(
     described="A vote, 0 or 1.",
     labels=Labels.BINARY,
     loss="embexp.training.models:of_labels",
-    reference="embexp.fields.columns.constants:OF_BINARY",
+    reference="embexp.fields.columns.baselines:OF_BINARY",
     evaluator="embexp.fields.columns.evaluation:LabelEvaluator",
     serving="embexp.fields.columns.models:model",
     settings="vote",
     metrics=(
-        Metric("log_loss", Direction.LOWER, f"{_METRICS}:log_loss", "embexp.fields.columns.constants:log_loss"),
-        Metric("loss", Direction.LOWER, f"{_METRICS}:log_loss", "embexp.fields.columns.constants:log_loss"),
+        Metric("log_loss", Direction.LOWER, f"{_METRICS}:log_loss", "embexp.fields.columns.baselines:log_loss"),
+        Metric("loss", Direction.LOWER, f"{_METRICS}:log_loss", "embexp.fields.columns.baselines:log_loss"),
     ),
 )
 """,

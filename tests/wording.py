@@ -103,7 +103,7 @@ ALLOWED = {
     "data/files/text_table.py": "Arrow raises the same error for a record that is too long, and for a wrong value",
     "system/machine_faults.py": "TensorFlow and the dynamic linker put what the system says into a text",
     "tables/inputs.py": "what a step asserts comes back as the text of TensorFlow's error",
-    "tables/tpu_memory.py": "TensorFlow raises a RuntimeError for whatever a TPU refuses",
+    "tables/tpu_tables.py": "TensorFlow raises a RuntimeError for whatever a TPU refuses",
 }
 """Modules that read texts of libraries, as these give nothing else."""
 

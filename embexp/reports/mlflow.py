@@ -28,7 +28,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import getproxies
 
 from embexp.records.folder import OF_SWEEPS, RunFolder, json_object
-from embexp.reports.trackers import Parameter, Point, TrackedRun, remember, remembered
+from embexp.reports.tracking import Parameter, Point, TrackedRun, remember, remembered
 from embexp.specs import studies, tracking
 from embexp.specs.tracking import MLflow, chosen, local_path, scheme_of
 from embexp.system import files

@@ -17,7 +17,7 @@ from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams import summary as sessions
 
 from embexp.records.inventory import EVENT_SUFFIX
-from embexp.reports.trackers import Point, TrackedRun
+from embexp.reports.tracking import Point, TrackedRun
 
 _SESSION = ("config", "final")
 """What belongs to the run, and so to the folder itself and no split in it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.reports import mlflow
-from embexp.reports.trackers import Point, TrackedRun, remember, remembered
+from embexp.reports.tracking import Point, TrackedRun, remember, remembered
 from embexp.specs.tracking import WandB
 
 

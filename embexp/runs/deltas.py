@@ -5,10 +5,13 @@ A delta is a folder:
 | file | |
 |---|---|
 | `delta.json` | which runs these are; by table: rows, dim, dtype, digests, and how many rows are new and have moved |
-| `TABLE.rows.npy`, `TABLE.values.npy` | the numbers of the new and moved rows, and the rows, see `vectors.deltas` |
+| `TABLE.rows.npy`, `TABLE.values.npy` | the numbers of the new and moved rows, and the rows |
 | `TABLE.tokens.tsv` | the new tokens in the order of their rows, in the form of vocabularies; only if there are any |
 | `model` | a SavedModel of the run without the rows of its tables and the tokens of its vocabularies |
 | `inventory.json` | the digest of each of these files |
+
+A row is new if it stands for a new token, or if the earlier table has no row of its number. Of the others, those have
+moved that differ in a bit.
 
 The tables of base and result are named by digests of their rows: a whole export has nothing else of its run.
 """
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,21 +29,28 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary, token_lines
+from embexp.data.vocabularies.vocabulary import (
+    IdentityVocabulary,
+    TokenVocabulary,
+    Vocabulary,
+    has_line_ends,
+    lines_of,
+    token_lines,
+    unescaped,
+    write_tokens,
+)
 from embexp.errors import DataError, RunError
 from embexp.records import inventory
 from embexp.records.folder import first_fault
 from embexp.runs.finished import lines_of_rows
-from embexp.runs.served_tokens import has_line_ends, lines_of, unescaped, write_tokens
 from embexp.system import arrays, digests, environment, files
-from embexp.system.arrays import Rows
+from embexp.system.arrays import ArrayWriter, Rows
 from embexp.system.parallel import Progress, part, quiet
 from embexp.system.tensor_bundle.index import Entry, read_index
 from embexp.system.tensor_bundle.tensor import Tensor
-from embexp.vectors import deltas
 from embexp.vectors.pretrained.aligned import earlier_rows
 from embexp.vectors.pretrained.earlier import EarlierCheckpoint
-from embexp.vectors.stored import FLOATS
+from embexp.vectors.stored import BFLOAT16, FLOATS
 from embexp.vectors.write import write_vectors
 
 NAME, MODEL, ASSETS = "delta.json", "model", "assets"
@@ -49,6 +59,9 @@ _TOKENS = "{}.tokens"
 _INDEX, _TABLE = "variables/variables.index", "tables/{}/.ATTRIBUTES/VARIABLE_VALUE"
 """Where a SavedModel has its tables."""
 _DTYPES = {dtype.name: dtype for dtype in FLOATS}
+_BLOCK_BYTES = 1 << 24
+ROWS, VALUES = "{}.rows.npy", "{}.values.npy"
+"""Names of the files of a table."""
 
 
 class _Part(BaseModel):
@@ -114,7 +127,7 @@ class Changed:
         whole: bytes of all its rows, as the table stores them.
     """
 
-    counts: deltas.Counts
+    counts: Counts
     bytes: int
     whole: int
 
@@ -153,7 +166,7 @@ def write(
 
 
 def _is_of(file: str, table: str) -> bool:
-    return file in (deltas.ROWS.format(table), deltas.VALUES.format(table), f"{_TOKENS.format(table)}.tsv")
+    return file in (ROWS.format(table), VALUES.format(table), f"{_TOKENS.format(table)}.tsv")
 
 
 def _named(run: EarlierCheckpoint) -> dict[str, Any]:
@@ -201,7 +214,7 @@ def _of_tokens(
 
 def _write_table(
     run: EarlierCheckpoint, parent: EarlierCheckpoint, name: str, folder: Path, progress: Progress
-) -> tuple[dict[str, Any], deltas.Counts]:
+) -> tuple[dict[str, Any], Counts]:
     """Writes the files of a table; returns its part of delta.json."""
     before, after = earlier_rows(parent, name), earlier_rows(run, name)
     was, now = parent.vocabulary(name), run.vocabulary(name)
@@ -212,7 +225,7 @@ def _write_table(
         new.append(range(was.size, now.size))
         facts["tokens"] = {"oov": now.oov, "missing": now.missing_frequency is not None, "rare": now.rare is not None}
         _write_tokens(now, len(was.known), folder / _TOKENS.format(name))
-    counts = deltas.write_changes(before, after, new, folder, name, dtype=dtype, progress=progress)
+    counts = write_changes(before, after, new, folder, name, dtype=dtype, progress=progress)
     rows = {"new": counts.new, "moved": counts.moved, "same": counts.same}
     named = {"base": _facts(before, was), "result": _facts(after, now)}
     size = after.rows * after.dim * dtype.itemsize
@@ -441,7 +454,7 @@ def _of_asset(file: Path, facts: _Facts, *, escaped: bool) -> TokenVocabulary:
 def _changed(table: Table, delta: Path, name: str, content: Delta) -> Table:
     """Applies the changes to a table."""
     facts = content.tables[name]
-    rows = deltas.changed_rows(table.rows, delta, name, rows=facts.result.rows, dtype=_DTYPES[facts.dtype])
+    rows = changed_rows(table.rows, delta, name, rows=facts.result.rows, dtype=_DTYPES[facts.dtype])
     if table.vocabulary is None:
         return Table(rows, None)
     further, stem = pa.array([], pa.large_string()), delta / _TOKENS.format(name)
@@ -508,3 +521,134 @@ def _write_model(
         assert vocabulary is not None  # it comes from the base
         write_tokens(directory / ASSETS / f"{_TOKENS.format(name)}.txt", lines_of(vocabulary))
     streaming.add_tables(directory, {name: table.rows for name, table in tables.items()}, progress=progress)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many rows of a table are new, have moved, and are the same as in the earlier table."""
+
+    new: int
+    moved: int
+    same: int
+
+
+def write_changes(
+    before: Rows,
+    after: Rows,
+    new: Sequence[range],
+    folder: Path,
+    name: str,
+    *,
+    dtype: np.dtype,
+    progress: Progress = quiet,
+) -> Counts:
+    """Writes the two files of a table, with memory for a block of rows of both tables.
+
+    Args:
+        new: the numbers of the new rows; all that `before` lacks are among them.
+        dtype: float32, float16 or bfloat16, what the table stores.
+    """
+    is_new = moved = 0
+    with (
+        ArrayWriter(folder / ROWS.format(name), np.int64) as numbers,
+        ArrayWriter(folder / VALUES.format(name), dtype, after.dim) as values,
+    ):
+        for start, block in arrays.blocks(after, _BLOCK_BYTES):
+            fresh = _within(start, len(block), new)
+            changed = np.flatnonzero(fresh | _differs(before, start, block))
+            numbers.append(start + changed)
+            values.append(narrowed(block[changed], dtype))
+            is_new += int(fresh.sum())
+            moved += len(changed) - int(fresh.sum())
+            progress(f"comparing table {name}", (start + len(block)) / after.rows)
+    return Counts(is_new, moved, after.rows - is_new - moved)
+
+
+def _within(start: int, count: int, ranges: Sequence[range]) -> np.ndarray:
+    """Bool [count]: which of so many rows from `start` are in a range."""
+    found = np.zeros(count, bool)
+    for each in ranges:
+        found[max(0, each.start - start) : max(0, each.stop - start)] = True
+    return found
+
+
+def _differs(before: Rows, start: int, block: np.ndarray) -> np.ndarray:
+    """Bool [n]: which rows differ in a bit from those of the same numbers; those that have none count as the same."""
+    known = max(0, min(before.rows - start, len(block)))
+    found = np.zeros(len(block), bool)
+    if known:
+        earlier = before.read(start, start + known)
+        found[:known] = (_bits(block[:known]) != _bits(earlier)).any(axis=1)
+    return found
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values, np.float32).view(np.uint32)
+
+
+def narrowed(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Numbers that were stored as `dtype`, and are float32 now, as they were stored: to the bit, also of a NaN."""
+    if dtype != BFLOAT16:
+        return np.ascontiguousarray(values, dtype)
+    return (_bits(values) >> 16).astype(np.uint16).view(BFLOAT16)
+
+
+class ChangedRows:
+    """An earlier table with the rows of a delta in it, and those behind it; `Rows`.
+
+    Attributes:
+        rows: number of rows.
+        dim: numbers per row.
+    """
+
+    def __init__(self, before: Rows, numbers: np.ndarray, values: np.ndarray, rows: int) -> None:
+        """Reads nothing.
+
+        Args:
+            numbers: of the rows of the delta, int64 [n], rising.
+            values: of these, [n, dim]: float32, float16 or bfloat16.
+            rows: of the table that they make.
+        """
+        self._before, self._numbers, self._values = before, numbers, values
+        self.rows, self.dim = rows, before.dim
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), float32."""
+        found = np.empty((stop - start, self.dim), np.float32)
+        if (known := min(stop, self._before.rows)) > start:
+            found[: known - start] = self._before.read(start, known)
+        low, high = np.searchsorted(self._numbers, (start, stop))
+        found[self._numbers[low:high] - start] = arrays.widened(self._values[low:high])
+        return found
+
+
+def changed_rows(before: Rows, folder: Path, name: str, *, rows: int, dtype: np.dtype) -> ChangedRows:
+    """The table that an earlier one and the two files of a delta make; the files are mapped.
+
+    Args:
+        rows: of that table.
+
+    Raises:
+        DataError: the files are not those of such a table.
+    """
+    numbers = _mapped(folder / ROWS.format(name), np.dtype(np.int64), None)
+    values = _mapped(folder / VALUES.format(name), dtype, before.dim)
+    rising = bool((np.diff(numbers, prepend=-1, append=rows) > 0).all())
+    behind = len(numbers) - int(np.searchsorted(numbers, before.rows))
+    if len(numbers) != len(values) or not rising or behind != max(0, rows - before.rows):
+        raise DataError(
+            f"{folder / ROWS.format(name)}: found {len(numbers):,} row numbers for {len(values):,} rows, "
+            f"expected increasing row numbers of a table that grew from {before.rows:,} to {rows:,} rows"
+        )
+    return ChangedRows(before, numbers, values, rows)
+
+
+def _mapped(path: Path, dtype: np.dtype, width: int | None) -> np.ndarray:
+    try:
+        found, header = arrays.mapped(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: found no .npy file: {error}") from None
+    if header.dtype.itemsize != dtype.itemsize or header.shape[1:] != (() if width is None else (width,)):
+        shape = "[n]" if width is None else f"[n, {width}]"
+        raise DataError(f"{path}: found {header.dtype} {list(header.shape)}, expected {dtype} {shape}")
+    return found.view(dtype)

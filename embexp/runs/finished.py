@@ -22,9 +22,8 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
 from embexp.data.files import arrow_columns
 from embexp.data.numbers import FittedColumn
-from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory
+from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory, unknown_alike
 from embexp.data.sources.source import OtherFile, source_of
-from embexp.data.vocabularies.doubtful_tokens import unknown_alike
 from embexp.data.vocabularies.spelling import Alike
 from embexp.data.vocabularies.vocabulary import (
     BucketVocabulary,

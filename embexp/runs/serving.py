@@ -42,13 +42,21 @@ from embexp.data.batches import Batch
 from embexp.data.columns import Columns, columns_of
 from embexp.data.files.dialect import NULLS
 from embexp.data.numbers import FittedColumn
-from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import (
+    LINE_ESCAPES,
+    BucketVocabulary,
+    HashVocabulary,
+    TokenVocabulary,
+    Vocabulary,
+    has_line_ends,
+    lines_of,
+    write_tokens,
+)
 from embexp.errors import RunError
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs.prepare import fitted_numbers, read_recorded_data
 from embexp.runs.served_dates import DateColumns, stripped
-from embexp.runs.served_tokens import ESCAPES, has_line_ends, lines_of, write_tokens
 from embexp.specs import vocabularies
 from embexp.specs.data import CSV, DateColumn, Transform, Typed
 from embexp.specs.fields import imported
@@ -171,7 +179,7 @@ class ServedTokens(Served):
 
 
 def _escaped(tokens: Any) -> Any:
-    for plain, escape in ESCAPES:
+    for plain, escape in LINE_ESCAPES:
         # A pattern and a rewrite of RE2 write a backslash twice.
         tokens = tf.strings.regex_replace(tokens, plain.replace("\\", "\\\\"), escape.replace("\\", "\\\\"))
     return tokens

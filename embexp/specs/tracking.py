@@ -44,7 +44,7 @@ _RULE = "the record may come from somebody else, and this setting connects to an
 
 
 class _Tracking(Choice):
-    """Base class of trackers; the implementation is an `embexp.reports.trackers.Tracker`, None without one."""
+    """Base class of trackers; the implementation is an `embexp.reports.tracking.Tracker`, None without one."""
 
     kind: str
     install: ClassVar[str] = ""

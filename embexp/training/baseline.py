@@ -24,7 +24,7 @@ FITTED = {
     "ease": "EASE",
     "item_knn": "item-kNN",
 }
-"""The baselines that are fitted to the same columns (`simple_models`, `item_models`), in words."""
+"""The baselines that are fitted to the same columns (`columns.baselines`, `recommendation.item_models`), in words."""
 OTHERS = FITTED | {"popularity": "popularity"}
 """Those that are harder to beat than a constant."""
 

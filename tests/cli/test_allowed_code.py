@@ -282,7 +282,7 @@ def test_other_addresses_do(uri: str, no_network: list[Any]) -> None:
 
 def test_a_note_of_the_tracker_leads_to_no_other_machine(tmp_path: Path, no_network: list[Any]) -> None:
     from embexp.reports.mlflow import MLflowRun
-    from embexp.reports.trackers import TrackedRun
+    from embexp.reports.tracking import TrackedRun
     from embexp.specs.tracking import MLflow
 
     (tmp_path / "tracking.json").write_text(json.dumps({"mlflow": {"uri": SERVER, "run": "x", "experiment": "0"}}))

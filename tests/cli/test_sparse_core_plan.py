@@ -30,7 +30,7 @@ from embexp.specs.sparse_cores import (
     distinct_rows,
     stacked,
 )
-from embexp.tables.tpu_decay import SparseCoreDecay
+from embexp.tables.tpu_backend import SparseCoreDecay
 
 api = tf.tpu.experimental.embedding
 V2 = ("strategy=tpu_simulator", "strategy.embedding_feature=V2")

@@ -17,7 +17,7 @@ from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.fields.texts import sources
-from embexp.fields.texts.texts import Corpus, Document
+from embexp.fields.texts.sources import Corpus, Document
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.run import data_of
 from embexp.specs.tables import Feature

@@ -16,8 +16,8 @@ from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
 from embexp.fields.texts import sources
+from embexp.fields.texts.sources import Corpus
 from embexp.fields.texts.specs import SkipGram
-from embexp.fields.texts.texts import Corpus
 from embexp.specs.data import Split
 from embexp.specs.tables import Feature
 

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from embexp.cli import commands
 from embexp.data.columns import ClassNames, Columns, columns_of
-from embexp.data.scan import Scan, encode_file, encode_in_memory, scan
+from embexp.data.scan import DoubtKind, Scan, encode_file, encode_in_memory, scan, unknown_alike
 from embexp.data.sources.source import source_of
-from embexp.data.vocabularies.doubtful_tokens import DoubtKind, unknown_alike
 from embexp.data.vocabularies.spelling import Alike, alike, normalized
 from embexp.data.vocabularies.vocabulary import HashVocabulary, TokenVocabulary
 from embexp.errors import DataError

@@ -21,8 +21,8 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
+from embexp.fields.texts.sources import with_ngrams, without_ngrams, words
 from embexp.fields.texts.specs import Text, Words
-from embexp.fields.texts.texts import with_ngrams, without_ngrams, words
 from embexp.specs.data import Split
 from embexp.specs.tables import Feature
 from embexp.specs.vocabularies import VocabularyRules

@@ -11,8 +11,7 @@ import pytest
 
 from embexp.errors import RunError
 from embexp.records.folder import RunFolder
-from embexp.reports.trackers import Point, TrackedRun
-from embexp.reports.tracking import Direct, Queued, Tracking
+from embexp.reports.tracking import Direct, Point, Queued, TrackedRun, Tracking
 from embexp.specs.running import OnError
 
 RUN = TrackedRun(name="x", directory=Path("x"), run_id="ab", parameters={}, config="")

@@ -19,7 +19,7 @@ pytest.importorskip("mlflow", reason="mlflow is not installed")
 from embexp.errors import RunError
 from embexp.reports import mlflow
 from embexp.reports.mlflow import MLflowRun, Store, connect
-from embexp.reports.trackers import Point, TrackedRun
+from embexp.reports.tracking import Point, TrackedRun
 from embexp.specs.tracking import MLflow, absolute
 from embexp.sweeps.sweep import sweep
 

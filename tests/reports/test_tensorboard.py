@@ -16,7 +16,7 @@ from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_g
 
 from embexp.records import inventory
 from embexp.reports.tensorboard import TensorBoard
-from embexp.reports.trackers import Point, TrackedRun
+from embexp.reports.tracking import Point, TrackedRun
 
 PARAMETERS = {"optimizer.kind": "adam", "optimizer.learning_rate": 0.01, "seed": 3, "model.bias": True}
 

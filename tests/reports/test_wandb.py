@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from embexp.reports.trackers import Point, TrackedRun
+from embexp.reports.tracking import Point, TrackedRun
 from embexp.reports.wandb import WandBRun
 from embexp.specs.tracking import WandB
 

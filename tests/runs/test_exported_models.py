@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import embexp
 from embexp.data import batches
 from embexp.fields.texts.models import words_of_texts
+from embexp.fields.texts.sources import with_ngrams
+from embexp.fields.texts.sources import words as python_words
 from embexp.fields.texts.specs import Words
-from embexp.fields.texts.texts import with_ngrams
-from embexp.fields.texts.texts import words as python_words
 from embexp.runs import run as single
 from embexp.runs import serving
 from embexp.runs.evaluations import predictions

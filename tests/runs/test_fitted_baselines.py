@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from embexp.fields.columns import simple_models
+from embexp.fields.columns import baselines
 from embexp.reports.results import fits, metric_rows
 from embexp.runs import verification
 from embexp.runs.verification import verify
@@ -41,7 +41,7 @@ def test_a_run_is_compared_with_logistic_regression(run: short_runs.Run, monkeyp
     assert next(row[column] for row in rows if row[0] == "auc") == f"{fitted['test']['auc']:.4f}"
     assert any(" is worse than logistic regression's " in line for line in result.summary["warnings"])
 
-    monkeypatch.setattr(simple_models, "predictions", None)  # not called again: seed changes no data
+    monkeypatch.setattr(baselines, "predictions", None)  # not called again: seed changes no data
     assert run("seed=2", FITTED).summary["baselines"]["logistic_regression"] == fitted
 
     found = verify(result.directory, again=in_this_process)
@@ -59,7 +59,7 @@ def test_a_failing_fit_loses_no_run(run: short_runs.Run, monkeypatch: pytest.Mon
     def fails(*args: Any, **settings: Any) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(simple_models, "predictions", fails)
+    monkeypatch.setattr(baselines, "predictions", fails)
     summary = run("data.items=70", FITTED).summary
     assert list(summary["baselines"]) == ["constant"]
     assert any(line.startswith("output.baselines: logistic regression could not be") for line in summary["warnings"])

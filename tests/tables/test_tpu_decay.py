@@ -17,8 +17,7 @@ from embexp.specs.tables import Combiner, Feature
 from embexp.tables.inputs import translated_errors
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
-from embexp.tables.tpu_backend import TPUBackend
-from embexp.tables.tpu_decay import SparseCoreDecay
+from embexp.tables.tpu_backend import SparseCoreDecay, TPUBackend
 from embexp.tables.tpu_tables import TPUTable
 from tests.tables.test_tpu_backend import BATCH, DIM, FIRST, FROZEN, ROWS, STEPS, Recorded, on_tpu, ragged
 

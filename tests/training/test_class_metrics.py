@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embexp.data import examples as label_rules
-from embexp.fields.columns import constants, metrics
+from embexp.fields.columns import baselines, metrics
 from embexp.fields.columns.metrics import Measures
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.recommendation.evaluation import intervals_over_users
@@ -146,7 +146,7 @@ def test_a_constant_has_the_metrics_of_its_predictions(task: Task, weighted: boo
     labels, _, weights = examples(task)
     own = np.float32(weights) if weighted else None
     train, test = np.arange(100), np.arange(100, 200)
-    constant = constants.fitted(task, np.float32(labels), train, classes=4, weights=own)
+    constant = baselines.fitted(task, np.float32(labels), train, classes=4, weights=own)
     listed = metric_specs.keys(task)
     found = constant.metrics(np.float32(labels), test, listed, own)
     mean = np.average(np.float32(labels)[:100].astype(np.float64), weights=weights[:100] if weighted else None)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from embexp.fields.columns import constants, metrics
+from embexp.fields.columns import baselines, metrics
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.graphs import evaluation as rank_metrics
 from embexp.fields.graphs.tasks import RANKING
@@ -21,18 +21,18 @@ ROWS = {"train": np.arange(0, 200), "test": np.arange(200, 300)}
 def outcome(task: Task, labels: np.ndarray, logits: np.ndarray) -> tuple[dict[str, float], dict[str, float]]:
     """The metrics of the constant, and of a model that predicts `logits` for every example of the test split."""
     classes = 0 if logits.ndim == 0 else len(logits)
-    constant = constants.fitted(task, labels, ROWS["train"], classes=classes)
+    constant = baselines.fitted(task, labels, ROWS["train"], classes=classes)
     predicted = np.broadcast_to(logits, (100, *logits.shape))
     return constant.metrics(labels, ROWS["test"]), metrics.evaluate(task, labels[ROWS["test"]], predicted)
 
 
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
 def test_metrics_are_those_of_a_model_that_predicts_a_constant(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "_EXAMPLES_AT_ONCE", chunk)
+    monkeypatch.setattr(baselines, "_EXAMPLES_AT_ONCE", chunk)
     rating = RANDOM.normal(50, 20, 300).astype(np.float32)
     found, model = outcome(REGRESSION, rating, np.asarray(rating[:200].mean(dtype=np.float64)))
     assert found == pytest.approx(model, rel=1e-12)
-    assert constants.fitted(REGRESSION, rating, ROWS["train"]).deviation == pytest.approx(
+    assert baselines.fitted(REGRESSION, rating, ROWS["train"]).deviation == pytest.approx(
         np.std(rating[:200].astype(np.float64)), rel=1e-12
     )
     click = (RANDOM.random(300) < 0.3).astype(np.float32)
@@ -48,10 +48,10 @@ def test_metrics_are_those_of_a_model_that_predicts_a_constant(chunk: int, monke
 @pytest.mark.parametrize("clicked", [0.0, 1.0])
 def test_labels_that_are_all_alike(clicked: float) -> None:
     labels = np.full(300, clicked, np.float32)
-    found = constants.fitted(BINARY, labels, ROWS["train"]).metrics(labels, ROWS["test"])
+    found = baselines.fitted(BINARY, labels, ROWS["train"]).metrics(labels, ROWS["test"])
     assert "auc" not in found
     assert 0 <= found["log_loss"] < 2e-6
-    assert constants.fitted(REGRESSION, labels, ROWS["train"]).deviation == 0
+    assert baselines.fitted(REGRESSION, labels, ROWS["train"]).deviation == 0
 
 
 def test_a_random_order_by_drawing_many() -> None:

@@ -9,8 +9,8 @@ from sklearn.metrics import log_loss
 
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, ListColumn
-from embexp.fields.columns import simple_models
-from embexp.fields.columns.simple_models import PENALTIES, RIDGE_PENALTIES, predictions
+from embexp.fields.columns import baselines
+from embexp.fields.columns.baselines import PENALTIES, RIDGE_PENALTIES, predictions
 from embexp.fields.columns.tasks import BINARY, CLASSIFICATION, REGRESSION
 from embexp.fields.recommendation.tasks import RECOMMENDATION
 from embexp.training import baseline
@@ -112,14 +112,14 @@ def test_without_a_validation_split_a_tenth_chooses_the_penalty() -> None:
 def test_names() -> None:
     two = Columns(ids={"user": "user", "item": "item"})
     only = Examples(COUNT, ("user", "item"), IDS, {}, {}, np.empty((COUNT, 0), np.float32), None)
-    assert simple_models.name_of(REGRESSION, two, only) == "bias_only"
-    assert simple_models.name_of(REGRESSION, COLUMNS, examples(np.zeros(COUNT))) == "linear_regression"
-    assert simple_models.name_of(RECOMMENDATION, two, only) is None
+    assert baselines.name_of(REGRESSION, two, only) == "bias_only"
+    assert baselines.name_of(REGRESSION, COLUMNS, examples(np.zeros(COUNT))) == "linear_regression"
+    assert baselines.name_of(RECOMMENDATION, two, only) is None
 
 
 def test_a_sample_and_the_most_frequent_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simple_models, "MOST_ROWS", 100)
-    monkeypatch.setattr(simple_models, "MOST_VALUES", 10)
+    monkeypatch.setattr(baselines, "MOST_ROWS", 100)
+    monkeypatch.setattr(baselines, "MOST_VALUES", 10)
     y = labels(2)
     first, again = (
         predictions(BINARY, COLUMNS, examples(y), TRAIN, {"validation": VALID, "test": TEST}) for _ in range(2)
@@ -148,13 +148,13 @@ def test_a_warning_for_each_split_that_is_worse() -> None:
 
 def test_the_work_is_bounded_by_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted are the values that each iteration reads, and the values that are predicted."""
-    monkeypatch.setattr(simple_models, "MOST_CELLS", 1_500)
-    monkeypatch.setattr(simple_models, "MOST_PREDICTED", 500)
-    monkeypatch.setattr(simple_models, "_FEWEST_ROWS", 20)
+    monkeypatch.setattr(baselines, "MOST_CELLS", 1_500)
+    monkeypatch.setattr(baselines, "MOST_PREDICTED", 500)
+    monkeypatch.setattr(baselines, "_FEWEST_ROWS", 20)
     made, iterations = [], []
-    matrix_of, fit = simple_models._Inputs.matrix, LogisticRegression.fit
+    matrix_of, fit = baselines._Inputs.matrix, LogisticRegression.fit
 
-    def counted(inputs: simple_models._Inputs, rows: np.ndarray) -> object:
+    def counted(inputs: baselines._Inputs, rows: np.ndarray) -> object:
         made.append(matrix_of(inputs, rows))
         return made[-1]
 
@@ -163,10 +163,10 @@ def test_the_work_is_bounded_by_what_is_read(monkeypatch: pytest.MonkeyPatch) ->
         iterations.append(int(found.n_iter_.max()))
         return found
 
-    monkeypatch.setattr(simple_models._Inputs, "matrix", counted)
+    monkeypatch.setattr(baselines._Inputs, "matrix", counted)
     monkeypatch.setattr(LogisticRegression, "fit", fitted)
     y, others = labels(3), {"validation": VALID, "test": TEST}
-    chosen = simple_models.evaluated(examples(y), COLUMNS, others)
+    chosen = baselines.evaluated(examples(y), COLUMNS, others)
     found = predictions(CLASSIFICATION, COLUMNS, examples(y), TRAIN, chosen, classes=3)
     assert found is not None
     to_fit, to_choose, *predicted = made
@@ -179,6 +179,6 @@ def test_the_work_is_bounded_by_what_is_read(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_too_many_values_for_the_bound_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simple_models, "MOST_CELLS", 300)
+    monkeypatch.setattr(baselines, "MOST_CELLS", 300)
     with pytest.raises(ValueError, match=r"values of 100 examples times 1 classes are more than 300"):
         predictions(BINARY, COLUMNS, examples(labels(2)), TRAIN, {"test": TEST})

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import DataError
+from embexp.runs import deltas
 from embexp.system.arrays import ArrayRows
-from embexp.vectors import deltas
 from embexp.vectors.stored import BFLOAT16
 
 FLOAT32, FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)

@@ -11,6 +11,8 @@ A token vocabulary is a TSV file with the header `token, frequency, kind`, one l
 of the rows; kinds are `oov`, `missing`, `rare` and `token`. Behind the rows there may be lines of kind `rare_token`,
 the tokens that share the row of kind `rare`. Backslash, tab, newline and carriage return in a token are written `\\`,
 `\t`, `\n` and `\r`. Other vocabularies are small JSON files.
+
+A SavedModel has tokens in a file with one per line, as TensorFlow's reader of lines takes them.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ HEADER = "token\tfrequency\tkind"
 """The first line of a token vocabulary's file."""
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _LINES = 65_536
+LINE_ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"))
+"""How line ends are written in a file for a graph, if one of its tokens has any."""
 _ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -589,3 +593,34 @@ def _unescaped(tokens: pa.LargeStringArray) -> pa.LargeStringArray:
         for text in tokens.filter(escaped).to_pylist()
     ]
     return pc.replace_with_mask(tokens, escaped, pa.array(plain, pa.large_string()))
+
+
+def lines_of(vocabulary: TokenVocabulary) -> pa.LargeStringArray:
+    """The tokens in the order of their lines in a file for a graph: of rows, then those that share the rare row."""
+    if vocabulary.rare is None:
+        return vocabulary.known
+    return pa.concat_arrays([vocabulary.known, vocabulary.rare])
+
+
+def has_line_ends(tokens: pa.LargeStringArray) -> bool:
+    """Whether the lines of tokens are escaped: TensorFlow's reader ends them at line feeds, drops carriage returns."""
+    return bool(pc.any(pc.match_substring_regex(tokens, "[\n\r]")).as_py())
+
+
+def write_tokens(file: Path, tokens: pa.LargeStringArray) -> None:
+    """Writes tokens for a graph, one per line."""
+    escaped = has_line_ends(tokens)
+    with files.atomic_write(file) as out:
+        for start in range(0, len(tokens), _LINES):
+            some = tokens.slice(start, _LINES)
+            if escaped:
+                for plain, escape in LINE_ESCAPES:
+                    some = pc.replace_substring(some, plain, escape)
+            out.write("".join(f"{token}\n" for token in some.to_pylist()).encode())
+
+
+def unescaped(lines: pa.LargeStringArray) -> pa.LargeStringArray:
+    """The tokens of escaped lines."""
+    plain = {escape: each for each, escape in LINE_ESCAPES}
+    texts = [re.sub(r"\\.", lambda found: plain[found[0]], line) for line in lines.to_pylist()]
+    return pa.array(texts, pa.large_string())

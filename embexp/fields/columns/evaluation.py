@@ -15,7 +15,8 @@ import numpy as np
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.errors import ConfigError, Fault
-from embexp.fields.columns import constants, metrics, simple_models
+from embexp.fields.columns import baselines, metrics
+from embexp.fields.columns.baselines import Constant
 from embexp.fields.columns.metrics import Measures
 from embexp.runs.evaluations import (
     EVALUATING,
@@ -171,11 +172,11 @@ class LabelEvaluator(Evaluator):
             return Predicted(found, dict(zip(classes, (1 - found, found), strict=True)), named)
         return Predicted(found)
 
-    def _constant(self, data: Data) -> constants.Constant:
+    def _constant(self, data: Data) -> Constant:
         """The constant prediction that fits the training split best."""
         examples = data.scan.examples
         assert examples.labels is not None  # the task predicts them
-        return constants.fitted(
+        return baselines.fitted(
             self.task,
             examples.labels,
             data.scan.splits["train"],
@@ -188,16 +189,14 @@ class LabelEvaluator(Evaluator):
         task, splits = self.task, data.scan.splits
         others = {split: rows for split, rows in splits.items() if split != "train" and len(rows)}
         columns, examples = data.columns, data.scan.examples
-        name = simple_models.name_of(task, columns, examples)
+        name = baselines.name_of(task, columns, examples)
         if name is None or not others:
             return NOT_FITTED
         classes, held_out = len(data.classes), sum(map(len, others.values()))
-        others = simple_models.evaluated(
-            examples, columns, others, classes=classes if task.labels is Labels.CLASS else 0
-        )
+        others = baselines.evaluated(examples, columns, others, classes=classes if task.labels is Labels.CLASS else 0)
 
         def make(folder: Path) -> None:
-            found = simple_models.predictions(
+            found = baselines.predictions(
                 task,
                 columns,
                 examples,
@@ -215,7 +214,7 @@ class LabelEvaluator(Evaluator):
             (folder / "fit.json").write_text(json.dumps(fit), "utf-8")
 
         key = {
-            "format": simple_models.FORMAT,
+            "format": baselines.FORMAT,
             "data": data.scan.key,
             "numbers": {each: setting.model_dump(mode="json") for each, setting in columns.dense_settings.items()},
             "task": str(task),

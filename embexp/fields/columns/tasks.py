@@ -5,7 +5,7 @@ from __future__ import annotations
 from embexp.specs.tasks import Direction, Labels, Metric, Task
 
 _LOWER, _HIGHER = Direction.LOWER, Direction.HIGHER
-_VALUES, _CONSTANT = (f"embexp.fields.columns.{name}" for name in ("metrics", "constants"))
+_VALUES, _CONSTANT = (f"embexp.fields.columns.{name}" for name in ("metrics", "baselines"))
 _LOG_LOSS = "log loss (nats per example)"
 _EVALUATION, _LOSS = "embexp.fields.columns.evaluation:LabelEvaluator", "embexp.training.models:of_labels"
 

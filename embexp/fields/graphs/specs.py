@@ -251,7 +251,7 @@ class Triples(Source):
     label_column: ClassVar[str] = "answer"
 
     kind: Literal["triples"] = "triples"
-    implementation = "embexp.fields.graphs.sources:TripleSource"
+    implementation = "embexp.fields.graphs.triples:TripleSource"
     path: Annotated[str, Field(min_length=1)]
     fetch: DataSetName | None = None
     """Data set to fetch by name, of which `path` is then the place; null: none."""

@@ -19,8 +19,8 @@ FIELD = Field(
     },
     studies={"new_items": f"{_HERE}.specs:NewItemsStudy"},
     settings={"recommendation": f"{_HERE}.specs:Recommendation"},
-    methods={"recommend": f"{_HERE}.finished:recommend", "vectors": f"{_HERE}.finished:vectors"},
-    exports={"vectors": f"{_HERE}.finished:write_sides", "index": f"{_HERE}.finished:write_index"},
+    methods={"recommend": f"{_HERE}.recommending:recommend", "vectors": f"{_HERE}.recommending:vectors"},
+    exports={"vectors": f"{_HERE}.recommending:write_sides", "index": f"{_HERE}.recommending:write_index"},
     commands={
         "recommend": (
             "Recommends the best items for each user, from a finished run of task recommendation.",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
 from embexp.fields.recommendation.evaluation import evaluate_lists
-from embexp.strategies.cluster.evaluations import Keeper, SharedItems
+from embexp.strategies.cluster.multi_worker import Keeper, SharedItems
 from embexp.training import ranking
 from embexp.training.ranking import ItemPart, KeptItems, UserVectors
 
