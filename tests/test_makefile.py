@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,12 @@ def script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """`make` in a folder with the Pythons in its `bin`, and no other."""
+def make(folder: Path, *words: str, path: Sequence[str] = ("bin",)) -> subprocess.CompletedProcess[str]:
+    """`make` in a folder with the Pythons in its folders `path`, and no other."""
     command = [MAKE, "--no-print-directory", "--file", str(MAKEFILE), "--eval", 'chosen: ; @echo "$(PYTHON)"', *words]
-    (folder / "bin").mkdir(exist_ok=True)
-    variables = {"PATH": str(folder / "bin")}
+    for each in path:
+        (folder / each).mkdir(exist_ok=True)
+    variables = {"PATH": ":".join(str(folder / each) for each in path)}
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
@@ -38,11 +40,19 @@ def test_the_first_that_works_is_taken(tmp_path: Path) -> None:
     script(tmp_path / "bin" / "python3.11", SHIM)
     for version in ("3.12", "3.13"):
         python(tmp_path / "bin" / f"python{version}", version)
-    assert make(tmp_path, "chosen").stdout == "python3.12\n"
+    assert make(tmp_path, "chosen").stdout == f"{tmp_path}/bin/python3.12\n"
     python(tmp_path / "bin" / "python3.11", "3.11")
-    assert make(tmp_path, "chosen").stdout == "python3.11\n"
+    assert make(tmp_path, "chosen").stdout == f"{tmp_path}/bin/python3.11\n"
     assert make(tmp_path, "chosen", "PYTHON=python3.13").stdout == "python3.13\n"
     assert make(tmp_path, "interpreter", "PYTHON=python3.13").returncode == 0
+
+
+def test_what_pyenv_has_built_comes_last(tmp_path: Path) -> None:
+    path = ("shims", "bin")
+    python(tmp_path / "shims" / "python3.11", "3.11")
+    assert make(tmp_path, "chosen", path=path).stdout == f"{tmp_path}/shims/python3.11\n"
+    python(tmp_path / "bin" / "python3.13", "3.13")
+    assert make(tmp_path, "chosen", path=path).stdout == f"{tmp_path}/bin/python3.13\n"
 
 
 def test_there_is_none(tmp_path: Path) -> None:
