@@ -294,10 +294,7 @@ class NpyRows:
         Raises:
             DataError: it is no file of such rows.
         """
-        try:
-            matrix, header = arrays.mapped(path)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: found no .npy file: {error}") from None
+        matrix, header = _opened(path)
         if matrix.dtype != np.float32 or matrix.ndim != 2 or header.fortran_order:
             raise DataError(f"{path}: found {matrix.dtype} {list(matrix.shape)}, expected float32 [rows, dim]")
         self._path, self._offset = path, header.offset
@@ -643,11 +640,15 @@ def changed_rows(before: Rows, folder: Path, name: str, *, rows: int, dtype: np.
     return ChangedRows(before, numbers, values, rows)
 
 
-def _mapped(path: Path, dtype: np.dtype, width: int | None) -> np.ndarray:
+def _opened(path: Path) -> tuple[np.ndarray, arrays.Header]:
     try:
-        found, header = arrays.mapped(path)
+        return arrays.mapped(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: found no .npy file: {error}") from None
+
+
+def _mapped(path: Path, dtype: np.dtype, width: int | None) -> np.ndarray:
+    found, header = _opened(path)
     if header.dtype.itemsize != dtype.itemsize or header.shape[1:] != (() if width is None else (width,)):
         shape = "[n]" if width is None else f"[n, {width}]"
         raise DataError(f"{path}: found {header.dtype} {list(header.shape)}, expected {dtype} {shape}")
