@@ -110,7 +110,7 @@ def _serve(listening: socket.socket) -> None:
     import embexp
 
     for module in pkgutil.walk_packages(embexp.__path__, "embexp."):
-        if not module.name.endswith(("__main__", "cli.job")) and not module.name.startswith("embexp.reports.tracking"):
+        if not module.name.endswith(("__main__", "cli.job")):
             with contextlib.suppress(ImportError):  # of a package that only an extra installs
                 importlib.import_module(module.name)
     importlib.import_module("tensorboard.summary.v2")  # as `tf.summary` does when it is first used

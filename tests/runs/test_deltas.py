@@ -190,7 +190,9 @@ def test_the_command_says_what_it_wrote(
     shown = capsys.readouterr().out.splitlines()
     size = sum((tmp_path / "delta" / f"user.{end}").stat().st_size for end in ("rows.npy", "values.npy", "tokens.tsv"))
     rows = len(np.load(tmp_path / "delta" / "user.rows.npy"))
-    assert shown[0] == f"table user: 4 new rows, {rows - 4} moved, {20 - rows} unchanged; {size} B instead of 240 B"
+    assert (
+        shown[0] == f"table user: 4 new rows, {rows - 4} moved, {20 - rows} unchanged; {size} B, the whole table 240 B"
+    )
     assert shown[-1] == f"wrote {tmp_path / 'delta'}"
     assert not (tmp_path / "delta" / "model").exists()
     base, out = whole("parent", "npy"), tmp_path / "out"

@@ -155,9 +155,8 @@ def _rows_of(changed: Changed) -> str:
 
     counts = changed.counts
     size, whole = byte_size(changed.bytes), byte_size(changed.whole)
-    return (
-        f"{plural(counts.new, 'new row')}, {counts.moved:,} moved, {counts.same:,} unchanged; {size} instead of {whole}"
-    )
+    rows = f"{plural(counts.new, 'new row')}, {counts.moved:,} moved, {counts.same:,} unchanged"
+    return f"{rows}; {size}, the whole table {whole}"
 
 
 def apply(arguments: Sequence[str]) -> int:
