@@ -393,11 +393,11 @@ def store(place: Path, *, is_folder: bool) -> str:
 def cache(folder: Path) -> str:
     """Why a folder is no cache of embexp's, without a full stop; "" if it is new, empty, or has something of one."""
     try:
-        entries = list(folder.iterdir())
+        names = os.listdir(folder)  # no paths: there may be thousands
     except OSError:  # reported where it is written to
         return ""
-    own = any(_OF_A_CACHE.fullmatch(each.name) or any((each / name).exists() for name in _OF_RUNS) for each in entries)
-    return "" if own or not entries else _OTHER
+    own = not names or any(map(_OF_A_CACHE.fullmatch, names))
+    return "" if own or any((folder / each / file).exists() for each in names for file in _OF_RUNS) else _OTHER
 
 
 _OTHER = "there is a folder with other content"
