@@ -300,8 +300,8 @@ def cancel(directory: Path, say: Callable[[str], object]) -> bool:
     """
     sweep = directory.absolute()
     with Ledger(sweep) as ledger:
+        under_way, told = _under_way(ledger), False  # before the sweep's process sees the file
         (sweep / jobs.CANCEL).touch()
-        told = False
         while True:
             with contextlib.ExitStack() as locked:
                 try:
@@ -313,7 +313,7 @@ def cancel(directory: Path, say: Callable[[str], object]) -> bool:
                     return _cancel_alone(sweep, ledger, say)
             if not told:
                 told = True
-                say(f"the sweep's process is stopping its jobs: {described(_under_way(ledger))}")
+                say(f"the sweep's process is stopping its jobs: {described(under_way)}")
             time.sleep(_LOOK_EVERY_CANCEL)
 
 
