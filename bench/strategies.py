@@ -81,7 +81,6 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
                 columns={name: spec.column_of(name) for name in spec.features},
                 assemble=assemble,
                 training_spec=training.element_spec,
-                prediction_spec=training.element_spec,
                 strategy=place,
                 total_steps=total,
                 estimator_folder=cache / "unused",

@@ -187,9 +187,9 @@ class OneBatch:
         yield self.batch
 
 
-def one_batch(examples: Examples, columns: Columns, rows: np.ndarray) -> OneBatch:
-    """Some examples, int64, as one batch."""
-    batch = _Reader(examples, columns).batch(tf.constant(rows, tf.int64))
+def one_batch(examples: Examples, columns: Columns) -> OneBatch:
+    """All examples as one batch."""
+    batch = _Reader(examples, columns).batch(tf.range(examples.count, dtype=tf.int64))
     return OneBatch(batch, tf.nest.map_structure(_of_any_size, batch))
 
 

@@ -5,7 +5,8 @@ A delta is a folder:
 | file | |
 |---|---|
 | `delta.json` | which runs these are; by table: rows, dim, dtype, digests, and how many rows are new and have moved |
-| `TABLE.rows.npy`, `TABLE.values.npy` | the numbers of the new and moved rows, and the rows |
+| `TABLE.rows.npy` | the numbers of the new and moved rows, int64 [n], rising |
+| `TABLE.values.npy` | these rows, [n, dim], as the table stores them |
 | `TABLE.tokens.tsv` | the new tokens in the order of their rows, in the form of vocabularies; only if there are any |
 | `model` | a SavedModel of the run without the rows of its tables and the tokens of its vocabularies |
 | `inventory.json` | the digest of each of these files |

@@ -112,15 +112,15 @@ class Evaluator(ABC):
         """The given examples as a `tf.data.Dataset` of evaluation batches."""
         return batches.evaluation_batches(examples, rows, columns, batch_size=self._batch_size, full=self._fixed_batch)
 
-    def few(self, columns: Columns, examples: Examples, rows: np.ndarray) -> Any:
-        """The given examples: what `batches` returns, or one batch if they fit in it."""
-        if len(rows) <= self._batch_size and not self._fixed_batch:
-            return batches.one_batch(examples, columns, rows)
-        return self.batches(columns, examples, rows)
+    def few(self, columns: Columns, examples: Examples) -> Any:
+        """All examples: what `batches` returns, or one batch if they fit in it."""
+        if examples.count <= self._batch_size and not self._fixed_batch:
+            return batches.one_batch(examples, columns)
+        return self.batches(columns, examples, np.arange(examples.count))
 
     def batch_spec(self, data: Data) -> Any:
         """`element_spec` of the evaluation batches of a run's data."""
-        return self.few(data.columns, data.scan.examples, data.scan.splits["train"][:1]).element_spec
+        return self.batches(data.columns, data.scan.examples, data.scan.splits["train"][:1]).element_spec
 
     def reporting(self, runtime: Predictor, count: int, progress: Progress) -> Predictor:
         """A runtime that reports how many of the examples it has predicted."""
@@ -248,8 +248,7 @@ class Evaluator(ABC):
             vocabularies: by table.
         """
         reporting = self.reporting(runtime, examples.count, progress)
-        every = self.few(columns, examples, np.arange(examples.count))
-        _, logits = predictions(reporting, every, examples.count)
+        _, logits = predictions(reporting, self.few(columns, examples), examples.count)
         return self.predicted(logits, classes)
 
     def predicted(self, logits: np.ndarray, classes: Sequence[str]) -> Predicted:

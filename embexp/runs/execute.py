@@ -218,7 +218,7 @@ def build(
             total_steps=before + prepared.schedule.steps,
             steps_before=before,
             training_spec=training_spec,
-            prediction_spec=evaluator.batch_spec(data),
+            prediction_spec=partial(evaluator.batch_spec, data),
             estimator_folder=estimator_folder,
             keeps_checkpoints=spec.checkpoint.save is not Save.NEVER,
             dense=dense_values,

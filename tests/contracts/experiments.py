@@ -120,7 +120,7 @@ def _made(spec: RunSpec, strategy: Strategy, runtime: RuntimeKind, estimator_fol
         columns={name: spec.column_of(name) for name in spec.features},
         assemble=assemble,
         training_spec=dataset(examples(1)).element_spec,
-        prediction_spec=dataset(examples(1)).element_spec,
+        prediction_spec=lambda: dataset(examples(1)).element_spec,
         strategy=strategy,
         total_steps=STEPS,
         estimator_folder=estimator_folder,

@@ -222,7 +222,7 @@ def test_one_batch_is_one_of_a_dataset(finished: embexp.Run) -> None:
     columns, examples = finished._encode(ROW, lambda stage, done: None, labelled=False)
     assert columns_of(finished.spec.data, finished.spec.features)[0].ids == columns.ids
     dataset = batches.evaluation_batches(examples, np.arange(1), columns, batch_size=8)
-    assert batches.one_batch(examples, columns, np.arange(examples.count)).element_spec == dataset.element_spec
+    assert batches.one_batch(examples, columns).element_spec == dataset.element_spec
 
 
 def of_parquet(experiment: str) -> str:

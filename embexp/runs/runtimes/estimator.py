@@ -112,7 +112,7 @@ def start(blueprint: Blueprint) -> Execution:
         folder,
         build,
         training_spec=blueprint.training_spec,
-        prediction_spec=blueprint.prediction_spec,
+        prediction_spec=blueprint.prediction_spec(),
     )
 
     def close() -> None:

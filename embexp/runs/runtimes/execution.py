@@ -41,7 +41,7 @@ class Blueprint:
         columns: the column of the data that each feature reads.
         assemble: makes everything but the tables in the current graph, from these and the number of steps done.
         training_spec: `element_spec` of the training data; None: nothing is trained.
-        prediction_spec: `element_spec` of the evaluation data, for a session.
+        prediction_spec: makes `element_spec` of the evaluation data, which only sessions need, outside of any graph.
         estimator_folder: where an Estimator writes its checkpoints; TensorFlow takes its path as it is.
         keeps_checkpoints: whether these stay when the run has ended.
         dense: from the assembly's checkpoint, the values of the dense part that an earlier checkpoint has.
@@ -59,7 +59,7 @@ class Blueprint:
     strategy: Strategy
     total_steps: int
     training_spec: Any = None
-    prediction_spec: Any = None
+    prediction_spec: Callable[[], Any] = lambda: None
     estimator_folder: Path = Path("unused")
     keeps_checkpoints: bool = True
     dense: Callable[[Any], DenseValues] = lambda checkpoint: DenseValues([])

@@ -27,6 +27,7 @@ from embexp.vectors import array_files
 def start(blueprint: Blueprint) -> Execution:
     """Makes a graph of TensorFlow 1 and a session, a monitored one where a table has init=scaffold."""
     watch, strategy = Stopwatch(), blueprint.strategy
+    prediction_spec = blueprint.prediction_spec()
     graph = tf.Graph()
     with graph.as_default():
         with strategy.counter_scope():
@@ -43,7 +44,7 @@ def start(blueprint: Blueprint) -> Execution:
             parts.step.train,
             parts.step.predict,
             training_spec=blueprint.training_spec,
-            prediction_spec=blueprint.prediction_spec,
+            prediction_spec=prediction_spec,
         )
         values = {name: table_in_session(table, runtime.call) for name, table in tables.items()}
         fills.add(pieces.cut_in_session(), always=True)
