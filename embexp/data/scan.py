@@ -1,7 +1,7 @@
 """From a data spec to encoded examples, vocabularies and splits, all of them cached by content.
 
-Here is also found what is rarely meant. Tokens that differ from another in their spelling only, and lists that are one
-token. And rows of given files that are in the training split too, which make their metrics look too good.
+What users rarely mean is found, too: tokens that differ from another in their spelling only, lists that are one token,
+and rows of given files that are in the training split too, which make their metrics look too good.
 
 Rows are compared by 64-bit hashes of all that is read of them. Those of the files are in memory, 8 bytes a row; the
 training split is read once, in pieces. Where a row has few values, equal ones are no mistake. So the share of training

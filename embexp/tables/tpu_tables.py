@@ -4,6 +4,11 @@ A TPU applies a table's optimizer to all rows that were looked up in it. So froz
 whose optimizer is plain SGD and whose gradients are zeros: w - lr * 0 is w to the last bit, which a learning rate of 0
 does not give (-0.0 becomes 0.0, an infinite gradient NaN). Arithmetic flushes subnormal numbers to 0, so frozen rows
 that hold any are refused.
+
+A `Memory` is where a TPU keeps tables: behind `TPUEmbedding` of TensorFlow, or on SparseCores behind `TPUEmbeddingV2`.
+It looks up what its host was given for a replica, and takes the gradients. Of the first generation, the variables of
+the hosts are copies, which are loaded and retrieved. On SparseCores the variables are the memory: a part on each chip,
+of several tables of one width and optimizer one after the other, in which rows have other places.
 """
 
 from __future__ import annotations

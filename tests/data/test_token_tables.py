@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.vocabularies.token_rows import from_counts
-from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import (
+    IdentityVocabulary,
+    TokenVocabulary,
+    Vocabulary,
+    token_lines,
+    unescaped,
+    write_tokens,
+)
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.vocabularies import VocabularyRules
 
@@ -165,3 +172,16 @@ def test_what_is_no_vocabulary_is_an_error(tmp_path: Path, name: str, content: s
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=text):
         Vocabulary.read(tmp_path / "t")
+
+
+@given(tokens=st.lists(awkward, max_size=20))
+def test_tokens_in_a_file_for_a_graph_are_read_again(
+    tokens: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    written, file = [*tokens, "line\nend"], tmp_path_factory.mktemp("assets") / "tokens.txt"
+    write_tokens(file, pa.array(written, pa.large_string()))
+    assert unescaped(token_lines(file)).to_pylist() == written
+
+
+def test_what_is_no_escape_stays_as_it_is() -> None:
+    assert unescaped(pa.array(["\\q", "\\"], pa.large_string())).to_pylist() == ["\\q", "\\"]

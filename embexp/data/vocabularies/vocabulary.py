@@ -46,10 +46,10 @@ HASH_FUNCTION = "farmhash.Fingerprint64"
 _HASH, _BUCKETS = "hash", "buckets"
 HEADER = "token\tfrequency\tkind"
 """The first line of a token vocabulary's file."""
-_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _LINES = 65_536
 LINE_ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"))
 """How line ends are written in a file for a graph, if one of its tokens has any."""
+_ESCAPES = (*LINE_ESCAPES, ("\t", "\\t"))
 _ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -274,8 +274,7 @@ class TokenVocabulary(Vocabulary):
 
 
 def _lines(texts: pa.LargeStringArray, counts: np.ndarray, kind: str) -> pa.Buffer:
-    for plain, escape in _ESCAPES:
-        texts = pc.replace_substring(texts, plain, escape)
+    texts = _escaped(texts, _ESCAPES)
     written = pa.array(counts).cast(pa.large_string())
     tab, end = (pa.scalar(text, pa.large_string()) for text in ("\t", f"{kind}\n"))
     return _text_of(pc.binary_join_element_wise(texts, written, end, tab))
@@ -554,12 +553,12 @@ def _read_tsv(path: Path) -> TokenVocabulary:
     _check(path, tokens, "token", first + 2)
     _check(path, rare, "rare_token", first + 2 + len(tokens))
     return TokenVocabulary(
-        known=_unescaped(tokens["token"].combine_chunks()),
+        known=unescaped(tokens["token"].combine_chunks()),
         known_frequencies=tokens["frequency"].to_numpy(),
         oov=len(special["oov"]),
         oov_frequencies=tuple(special["oov"]),
         missing_frequency=special["missing"][0] if special["missing"] else None,
-        rare=_unescaped(rare["token"].combine_chunks()) if special["rare"] else None,
+        rare=unescaped(rare["token"].combine_chunks()) if special["rare"] else None,
         rare_frequency=special["rare"][0] if special["rare"] else 0,
     )
 
@@ -584,7 +583,14 @@ def _check(path: Path, lines: pa.Table, kind: str, first: int) -> None:
         raise DataError(f"{path}, line {strange + first}: found kind {found!r}, expected {kind!r}")
 
 
-def _unescaped(tokens: pa.LargeStringArray) -> pa.LargeStringArray:
+def _escaped(texts: pa.LargeStringArray, escapes: Sequence[tuple[str, str]]) -> pa.LargeStringArray:
+    for plain, escape in escapes:
+        texts = pc.replace_substring(texts, plain, escape)
+    return texts
+
+
+def unescaped(tokens: pa.LargeStringArray) -> pa.LargeStringArray:
+    """The tokens of escaped ones; what is no escape stays as it is."""
     escaped = pc.match_substring(tokens, "\\")
     if not pc.any(escaped).as_py():
         return tokens
@@ -613,14 +619,5 @@ def write_tokens(file: Path, tokens: pa.LargeStringArray) -> None:
     with files.atomic_write(file) as out:
         for start in range(0, len(tokens), _LINES):
             some = tokens.slice(start, _LINES)
-            if escaped:
-                for plain, escape in LINE_ESCAPES:
-                    some = pc.replace_substring(some, plain, escape)
-            out.write("".join(f"{token}\n" for token in some.to_pylist()).encode())
-
-
-def unescaped(lines: pa.LargeStringArray) -> pa.LargeStringArray:
-    """The tokens of escaped lines."""
-    plain = {escape: each for each, escape in LINE_ESCAPES}
-    texts = [re.sub(r"\\.", lambda found: plain[found[0]], line) for line in lines.to_pylist()]
-    return pa.array(texts, pa.large_string())
+            texts = _escaped(some, LINE_ESCAPES) if escaped else some
+            out.write("".join(f"{token}\n" for token in texts.to_pylist()).encode())

@@ -4,7 +4,7 @@
 |---|---|
 | `.txt`, `.tsv` | three fields, tabs between them. Which one is the relation differs from graph to graph |
 | `.csv` | three fields, commas between them, or the three of more that the header line names |
-| `.nt` | N-Triples, see `ntriple_of`; also found in `.txt` |
+| `.nt` | N-Triples, see `triple_of`; also found in `.txt` |
 | `2id.txt` | OpenKE's files, see `Names` |
 
 A header line may name the fields: head, relation and tail, or the like. A folder holds the files `train`, `valid` and

@@ -7,7 +7,7 @@ Items that nobody has yet get vectors from their content, and users by a few ite
 trained is not touched: new vectors are put next to it. `study=new_items` measures them, and `embexp recommend` lists
 items by them: `--content`, `--history`. Vectors of new users are by the model, or folded in.
 
-So this is what a run of this task has besides: `Run.recommend`, `Run.vectors`, and exports of both sides.
+`Run.recommend`, `Run.vectors`, and the exports of both sides are functions of this module.
 """
 
 from __future__ import annotations
